@@ -1,0 +1,3 @@
+module github.com/databus-suite/databus/bench
+
+go 1.26.0
