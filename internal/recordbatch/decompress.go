@@ -182,8 +182,7 @@ func unsnappy(dst, src []byte, limit int) ([]byte, error) {
 	return dst, nil
 }
 
-// unsnappyBlock appends one block. It is strict: extensions of the format that
-// other clients cannot read count as damage.
+// unsnappyBlock appends one block.
 func unsnappyBlock(dst, block []byte, limit int) ([]byte, error) {
 	n, err := snappy.DecodedLen(block)
 	if err != nil {
@@ -193,7 +192,7 @@ func unsnappyBlock(dst, block []byte, limit int) ([]byte, error) {
 		return dst, fmt.Errorf("snappy: %d bytes, limit %d: %w", len(dst)+n, limit, ErrTooLarge)
 	}
 	dst = slices.Grow(dst, n)
-	if _, err := snappy.DecodeStrict(dst[len(dst):len(dst)+n], block); err != nil {
+	if _, err := snappy.Decode(dst[len(dst):len(dst)+n], block); err != nil {
 		return dst, fmt.Errorf("snappy: %w: %v", ErrCorrupt, err)
 	}
 	return dst[:len(dst)+n], nil
