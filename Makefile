@@ -1,15 +1,53 @@
 # Databus: build, run, test. `make help` lists the targets.
 SHELL := bash
-TOOLS := $(CURDIR)/bin/tools
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+BIN := $(CURDIR)/bin
+TOOLS := $(BIN)/tools
+MODULES := . bench
 
-.PHONY: build gen tools
+.PHONY: help build gen tools lint lint-tools fmt test test-race test-clients bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/databus
 	go build -trimpath -o bin/databus ./cmd/databus
 
-tools: $(TOOLS)/buf ## build the code generators, pinned in tools/go.mod
-$(TOOLS)/buf: tools/go.mod tools/go.sum
+tools: $(TOOLS)/.generators ## build the code generators, pinned in tools/go.mod
+$(TOOLS)/.generators: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off GOBIN=$(TOOLS) go install tool
+	@touch $@
 
 gen: tools ## regenerate gen/ from proto/
 	PATH=$(TOOLS):$$PATH buf generate
+
+lint-tools: $(TOOLS)/.linters ## build the linter, pinned in tools/lint/go.mod
+$(TOOLS)/.linters: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && GOWORK=off GOBIN=$(TOOLS) go install tool
+	@touch $@
+
+lint: tools lint-tools ## golangci-lint over both modules, buf lint over proto/
+	for module in $(MODULES); do (cd $$module && $(TOOLS)/golangci-lint run ./...); done
+	$(TOOLS)/buf lint proto
+
+fmt: lint-tools ## format the Go files as lint wants them
+	for module in $(MODULES); do (cd $$module && $(TOOLS)/golangci-lint fmt ./...); done
+
+test: build ## every Go test of both modules, the black-box tests over bin/databus among them
+	go test ./...
+	cd bench && go test ./...
+
+test-race: ## the tests of the product's own packages under the race detector
+	scripts/install.sh cc
+	go test -race ./internal/... ./services/... ./cmd/...
+
+test-clients: build tools ## clients in Java, Python and TypeScript against a `databus dev` of their own
+	scripts/install.sh java python node
+	PATH=$(TOOLS):$$PATH go test -count=1 -tags clients -timeout 20m ./test/clients/...
+
+bench: ## load generators and benchmarks against peers (docs/benchmarks.md)
+	cd bench && go test -run '^$$' -bench . -benchmem ./...
+
+clean: ## remove what the build made; data/ stays
+	rm -rf bin .cache
