@@ -1,0 +1,75 @@
+package rawcodec
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// Codec is an encoding.CodecV2 for grpc.ForceServerCodecV2 and grpc.ForceCodecV2. It has no state and may be used
+// concurrently.
+//
+// Whoever sends a message must leave its payload unchanged for good, not only until the send returns: the transport reads it
+// later, and a stream gives no sign of when. Whoever receives one owns its payload.
+type Codec struct{}
+
+var _ encoding.CodecV2 = Codec{}
+
+// Name is the name of grpc-go's own codec, because the bytes are the same.
+func (Codec) Name() string { return "proto" }
+
+// Marshal encodes a message, or the message in a Parts.
+func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+	var payload [][]byte
+	if p, ok := v.(*Parts); ok {
+		v, payload = p.Message, p.Payload
+	}
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: it is no protobuf message", v)
+	}
+	f, ok := fieldOf(m)
+	if !ok {
+		if payload != nil {
+			return nil, fmt.Errorf("encode %T: it has no payload that could come in parts", v)
+		}
+		return marshalWhole(m)
+	}
+	return marshalPayload(m, f, payload)
+}
+
+// Unmarshal decodes a message. A payload that lies in one buffer is not copied.
+func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("decode into %T: it is no protobuf message", v)
+	}
+	if f, ok := fieldOf(m); ok {
+		return unmarshalPayload(data, m, f)
+	}
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}
+
+// marshalWhole encodes into one buffer, from the pool where it is worth it.
+func marshalWhole(m proto.Message) (mem.BufferSlice, error) {
+	size := proto.Size(m)
+	options := proto.MarshalOptions{UseCachedSize: true}
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		b, err := options.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(size)
+	if _, err := options.MarshalAppend((*buf)[:0], m); err != nil {
+		pool.Put(buf)
+		return nil, err
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
