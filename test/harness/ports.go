@@ -35,9 +35,9 @@ var taken = struct {
 	offsets map[int]bool
 }{offsets: make(map[int]bool)}
 
-// freeOffset picks an offset whose ports are all free now and that this process has not handed out before. Another process
+// FreeOffset picks an offset whose ports are all free now and that this process has not handed out before. Another process
 // may still be faster: Start tries again then.
-func freeOffset() (int, error) {
+func FreeOffset() (int, error) {
 	taken.Lock()
 	defer taken.Unlock()
 	for range 200 {

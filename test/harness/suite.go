@@ -34,7 +34,7 @@ type Suite struct {
 // Open starts a suite on dir, on ports that were free. args go to `databus dev` as they are.
 func Open(ctx context.Context, binary, dir string, args ...string) (*Suite, error) {
 	for try := 1; ; try++ {
-		offset, err := freeOffset()
+		offset, err := FreeOffset()
 		if err != nil {
 			return nil, err
 		}
