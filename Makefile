@@ -5,8 +5,9 @@ SHELL := bash
 BIN := $(CURDIR)/bin
 TOOLS := $(BIN)/tools
 MODULES := . bench
+PEERS := benthos otelcol
 
-.PHONY: help build gen tools lint lint-tools fmt test test-race test-clients bench clean
+.PHONY: help build gen tools lint lint-tools fmt test test-race test-clients bench bench-peers bench-agent clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +47,15 @@ test-clients: build tools ## clients in Java, Python and TypeScript against a `d
 	scripts/install.sh java python node
 	PATH=$(TOOLS):$$PATH go test -count=1 -tags clients -timeout 20m ./test/clients/...
 
-bench: ## load generators and benchmarks against peers (docs/benchmarks.md)
-	cd bench && go test -run '^$$' -bench . -benchmem ./...
+bench: build ## REST publish and gRPC append beside bare peers (docs/benchmarks.md)
+	cd bench && go run ./publish
+
+bench-peers: ## build the systems that bench-agent compares with into bin/peers; takes minutes
+	for peer in $(PEERS); do (cd bench/peers/$$peer && GOWORK=off go build -o $(BIN)/peers/ .); done
+	cd bench/peers/dapr && GOWORK=off GOBIN=$(BIN)/peers go install -tags stablecomponents github.com/dapr/dapr/cmd/daprd
+
+bench-agent: build ## the agent beside a bare handler and beside the peers that are built
+	cd bench && go run ./agent
 
 clean: ## remove what the build made; data/ stays
 	rm -rf bin .cache

@@ -1,0 +1,166 @@
+// Package suite runs bin/databus for a benchmark, on a directory and ports of
+// its own, and stops it again.
+package suite
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Suite is a running `databus dev`.
+type Suite struct {
+	Offset int
+	Dir    string
+	cmd    *exec.Cmd
+	log    *os.File
+}
+
+// Root finds the repository's root from the working directory.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("suite: no go.work above the working directory; run from inside the repository")
+}
+
+// Start starts bin/databus dev under root and waits for its ready line.
+func Start(ctx context.Context, root string) (*Suite, error) {
+	bin := filepath.Join(root, "bin", "databus")
+	if _, err := os.Stat(bin); err != nil {
+		return nil, fmt.Errorf("suite: %s is missing; run make build first", bin)
+	}
+	dir, err := os.MkdirTemp(root, ".bench-")
+	if err != nil {
+		return nil, err
+	}
+	offset, err := freeOffset()
+	if err != nil {
+		return nil, err
+	}
+	logFile, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(bin, "dev", "--data", filepath.Join(dir, "data"), "--port-offset", strconv.Itoa(offset))
+	cmd.Stderr = logFile
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("suite: start %s: %w", bin, err)
+	}
+	s := &Suite{Offset: offset, Dir: dir, cmd: cmd, log: logFile}
+	ready := make(chan error, 1)
+	go func() {
+		sc := bufio.NewScanner(out)
+		for sc.Scan() {
+			if strings.HasPrefix(sc.Text(), "ready") {
+				ready <- nil
+				_, _ = io.Copy(io.Discard, out)
+				return
+			}
+		}
+		ready <- fmt.Errorf("suite: databus dev ended before it was ready")
+	}()
+	select {
+	case err = <-ready:
+	case <-time.After(60 * time.Second):
+		err = fmt.Errorf("suite: databus dev was not ready within 60 s")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		text, _ := os.ReadFile(logFile.Name())
+		s.Stop()
+		return nil, fmt.Errorf("%w; it said: %s", err, text)
+	}
+	return s, nil
+}
+
+// Addr gives a service's address from its default port.
+func (s *Suite) Addr(defaultPort int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(defaultPort+s.Offset))
+}
+
+// PID of the process.
+func (s *Suite) PID() int { return s.cmd.Process.Pid }
+
+// Stop ends the suite and removes its directory.
+func (s *Suite) Stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() { _ = s.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		_ = s.cmd.Process.Kill()
+		<-done
+	}
+	_ = s.log.Close()
+	_ = os.RemoveAll(s.Dir)
+}
+
+// freeOffset finds an offset at which every default port of the suite is free.
+func freeOffset() (int, error) {
+	for offset := 20000; offset < 40000; offset += 250 {
+		free := true
+		for _, port := range []int{8080, 8081, 8090, 8091, 8100, 8101, 8110, 8111, 9092} {
+			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset)))
+			if err != nil {
+				free = false
+				break
+			}
+			_ = l.Close()
+		}
+		if free {
+			return offset, nil
+		}
+	}
+	return 0, fmt.Errorf("suite: no free block of ports between 28080 and 48111")
+}
+
+// CreateChannel makes a channel with the default config.
+func (s *Suite) CreateChannel(ctx context.Context, name string) error {
+	return s.post(ctx, "/v1/channels", fmt.Sprintf(`{"name":%q}`, name))
+}
+
+// CreateTopic makes a topic with some partitions.
+func (s *Suite) CreateTopic(ctx context.Context, name string, partitions int) error {
+	return s.post(ctx, "/v1/topics", fmt.Sprintf(`{"name":%q,"partitions":%d}`, name, partitions))
+}
+
+func (s *Suite) post(ctx context.Context, path, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr(8090)+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := new(http.Client).Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("POST %s: status %d: %s", path, resp.StatusCode, text)
+	}
+	return nil
+}
