@@ -120,30 +120,39 @@ func (d *messageDecoder) messages(list *[]Message) *fault {
 			return fieldFault(d.pos, "a request has at most %d messages", MaxMessages)
 		}
 		*list = append(*list, Message{})
-		if f := d.message(&(*list)[i]); f != nil {
+		if f := d.message(&(*list)[i], nil); f != nil {
 			return f.item(i)
 		}
 	}
 }
 
-// The index of a name in messageNames is what message switches on.
-var messageNames = []string{"key", "value", "headers", "id", "timestamp", "partition", "keyBase64", "valueBase64", "headerList"}
+// The index of a name in messageNames or storedNames is what message switches on; they share the first seven.
+var (
+	messageNames = []string{"key", "value", "headers", "timestamp", "keyBase64", "valueBase64", "headerList", "id", "partition"}
+	storedNames  = []string{"key", "value", "headers", "timestamp", "keyBase64", "valueBase64", "headerList", "offset"}
+)
 
 const (
 	nameKey = iota
 	nameValue
 	nameHeaders
-	nameID
 	nameTimestamp
-	namePartition
 	nameKeyBase64
 	nameValueBase64
 	nameHeaderList
+	nameID
+	namePartition
+	nameOffset = nameID
 )
 
-func (d *messageDecoder) message(m *Message) *fault {
+// message reads a Message, or a StoredMessage where offset is not nil.
+func (d *messageDecoder) message(m *Message, offset *int64) *fault {
 	if f := d.open('{', `an object such as {"value":1}`); f != nil {
 		return f
+	}
+	names := messageNames
+	if offset != nil {
+		names = storedNames
 	}
 	var seen uint32
 	for first := true; ; first = false {
@@ -155,18 +164,20 @@ func (d *messageDecoder) message(m *Message) *fault {
 		if f != nil {
 			return f
 		}
-		index := indexName(messageNames, name)
-		if f := d.once(&seen, uint32(index), name, at, messageNames); f != nil {
+		index := indexName(names, name)
+		if f := d.once(&seen, uint32(index), name, at, names); f != nil {
 			return f
 		}
 		if f := d.rivals(seen, at, index); f != nil {
 			return f
 		}
-		if f := d.field(m, index); f != nil {
-			if index < 0 {
-				return f
-			}
-			return f.under(messageNames[index])
+		if offset != nil && index == nameOffset {
+			*offset, f = d.integer(64)
+		} else {
+			f = d.field(m, index)
+		}
+		if f != nil {
+			return f.under(string(name))
 		}
 	}
 }
