@@ -1,0 +1,237 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/databus-suite/databus/services/broker/internal/vfs"
+)
+
+const (
+	fileSuffix  = ".journal"
+	spareSuffix = ".spare"
+	// maxSpares bounds the trimmed files that are kept to be written over. Writing over blocks that exist is
+	// what makes a flush cheap: the file system has no metadata to commit with it.
+	maxSpares = 4
+)
+
+// Options says how Local lays out its files.
+type Options struct {
+	FS        vfs.FS
+	FileBytes int64 // a file is closed when it reaches this; 0 means 32 MiB
+}
+
+// Local is a Journal in files of one directory, written over one another and synced with fdatasync.
+type Local struct {
+	fs    vfs.FS
+	dir   string
+	limit int64
+
+	mu     sync.Mutex
+	files  []file // oldest first; the last is written to
+	spares []string
+	out    vfs.File
+	at     int64 // position of the next frame in out
+	seq    uint64
+	err    error // sticky
+	head   []byte
+	bufs   [][]byte
+	pad    [frameAlign]byte
+	spareN int
+}
+
+// file is one journal file with the sequence number of its first flush.
+type file struct {
+	name  string
+	first uint64
+	size  int64
+}
+
+var _ Journal = (*Local)(nil)
+
+// OpenLocal opens the journal in dir, which it makes when it is missing. Call Replay before the first Append.
+func OpenLocal(dir string, o Options) (*Local, error) {
+	if o.FileBytes <= 0 {
+		o.FileBytes = 32 << 20
+	}
+	j := &Local{fs: o.FS, dir: dir, limit: o.FileBytes}
+	if err := o.FS.MkdirAll(dir); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	entries, err := o.FS.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		switch filepath.Ext(name) {
+		case spareSuffix:
+			if err := o.FS.Remove(name); err != nil {
+				return nil, fmt.Errorf("open journal: %w", err)
+			}
+		case fileSuffix:
+			first, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), fileSuffix), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("open journal: %s is no journal file", name)
+			}
+			j.files = append(j.files, file{name: name, first: first})
+		}
+	}
+	slices.SortFunc(j.files, func(a, b file) int { return int(int64(a.first - b.first)) })
+	if n := len(j.files); n > 0 {
+		j.seq = j.files[n-1].first - 1
+	}
+	return j, nil
+}
+
+// Append implements Journal.
+func (j *Local) Append(entries []Entry) (uint64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return 0, j.err
+	}
+	size := frameSize(entries)
+	if j.out == nil || (j.at+size > j.limit && j.at > fileHeaderSize) {
+		if err := j.rotate(); err != nil {
+			return 0, j.failed("start a journal file", err)
+		}
+	}
+	j.bufs = j.bufs[:0]
+	j.head, j.bufs = appendFrame(j.head[:0], j.bufs, j.files[len(j.files)-1].first, j.seq+1, entries)
+	if pad := size - bufsLen(j.bufs); pad > 0 {
+		j.bufs = append(j.bufs, j.pad[:pad])
+	}
+	if _, err := j.out.WriteV(j.bufs, j.at); err != nil {
+		return 0, j.failed("write", err)
+	}
+	clear(j.bufs)
+	if err := j.out.Sync(); err != nil {
+		return 0, j.failed("sync", err)
+	}
+	j.at += size
+	j.seq++
+	j.files[len(j.files)-1].size = j.at
+	return j.seq, nil
+}
+
+// failed turns an error into what Append returns. Only a full disk leaves the journal usable: the frame was not
+// acknowledged and the next one is written over it.
+func (j *Local) failed(op string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%s in %s: %w: %w", op, j.dir, ErrFull, err)
+	}
+	j.err = fmt.Errorf("%s in %s: %w: %w", op, j.dir, ErrFailed, err)
+	return j.err
+}
+
+// rotate begins a new file, over a spare one when there is one. Its name is durable before anything in it is.
+func (j *Local) rotate() error {
+	first := j.seq + 1
+	name := filepath.Join(j.dir, fmt.Sprintf("%020d%s", first, fileSuffix))
+	var f vfs.File
+	var err error
+	if n := len(j.spares); n > 0 {
+		if err := j.fs.Rename(j.spares[n-1], name); err != nil {
+			return err
+		}
+		j.spares = j.spares[:n-1]
+		f, err = j.fs.OpenFile(name, os.O_RDWR)
+	} else {
+		f, err = j.fs.OpenFile(name, os.O_RDWR|os.O_CREATE)
+		if err == nil {
+			_ = f.Preallocate(0, j.limit)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteV([][]byte{fileHeader(first)}, 0); err == nil {
+		err = j.fs.SyncDir(j.dir)
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	if j.out != nil {
+		j.out.Close()
+	}
+	if n := len(j.files); n > 0 && j.files[n-1].name == name {
+		j.files = j.files[:n-1] // begun before and never used
+	}
+	j.out, j.at = f, fileHeaderSize
+	j.files = append(j.files, file{name: name, first: first, size: fileHeaderSize})
+	return nil
+}
+
+// Trim implements Journal: files all of whose flushes are trimmed become spares or go away.
+func (j *Local) Trim(seq uint64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return j.err
+	}
+	n := 0
+	for n+1 < len(j.files) && j.files[n+1].first <= seq+1 {
+		n++
+	}
+	if seq >= j.seq && len(j.files) > 0 {
+		n = len(j.files)
+		if j.out != nil {
+			j.out.Close()
+			j.out = nil
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	var errs []error
+	for _, f := range j.files[:n] {
+		if len(j.spares) < maxSpares && f.size <= 2*j.limit {
+			j.spareN++
+			spare := filepath.Join(j.dir, fmt.Sprintf("%d%s", j.spareN, spareSuffix))
+			if err := j.fs.Rename(f.name, spare); err == nil {
+				j.spares = append(j.spares, spare)
+				continue
+			}
+		}
+		errs = append(errs, j.fs.Remove(f.name))
+	}
+	j.files = slices.Delete(j.files, 0, n)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("trim journal: %w", err)
+	}
+	return nil
+}
+
+// Size implements Journal.
+func (j *Local) Size() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var n int64
+	for _, f := range j.files {
+		n += f.size
+	}
+	return n
+}
+
+// Close closes the file that is written to. It trims nothing.
+func (j *Local) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if errors.Is(j.err, ErrClosed) {
+		return nil
+	}
+	j.err = ErrClosed
+	if j.out == nil {
+		return nil
+	}
+	return j.out.Close()
+}

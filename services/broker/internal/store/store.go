@@ -1,0 +1,100 @@
+// Package store owns where the segments and checkpoints of partitions live.
+//
+// Store is the seam: FS keeps them in several data directories; an object store can take its place. The room
+// knows names, directories and their health. It does not know offsets' meaning, acknowledgement or reads.
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/databus-suite/databus/services/broker/internal/segment"
+)
+
+// ID is a topic's id or a directory's.
+type ID [16]byte
+
+// Key names a partition. A topic that was deleted and made again has another id.
+type Key struct {
+	Topic     string
+	ID        ID
+	Partition int32
+}
+
+func (k Key) String() string { return fmt.Sprintf("%s-%d", k.Topic, k.Partition) }
+
+// Segment is a segment together with the directory it lives in.
+type Segment struct {
+	*segment.Segment
+	Dir ID
+}
+
+// Stub is a segment as it was found on disk, not opened.
+type Stub struct {
+	Dir  ID
+	Base int64
+	Size int64 // of the log file
+}
+
+// Found is a partition as it was found on disk.
+type Found struct {
+	Key         Key
+	Segments    []Stub   // by base offset; the same base may occur in two directories
+	Checkpoints [][]byte // as saved; some may be damaged
+}
+
+// DirStatus is what is known of one data directory.
+type DirStatus struct {
+	Path        string
+	ID          ID
+	Err         error // why it is fenced, nil when it is healthy
+	Free, Total uint64
+}
+
+// Store keeps segments and checkpoints. All methods may run concurrently, for one partition one at a time
+// but for Create and Remove of different segments. The owner closes it.
+type Store interface {
+	// List names the partitions that exist. Load reads one of them.
+	List() ([]Key, error)
+	Load(k Key) (Found, error)
+	// Create makes an empty segment, durably, in a healthy place. avoid lists directories not to use.
+	Create(k Key, base int64, o segment.Options, avoid ...ID) (Segment, error)
+	// Open returns a segment that exists; see segment.Open.
+	Open(k Key, stub Stub, o segment.Options) (Segment, error)
+	// Remove deletes one segment, however far it got before.
+	Remove(k Key, stub Stub) error
+	// SaveCheckpoint makes data durable beside the segments in dir. Of two saves in a row one survives a crash.
+	SaveCheckpoint(k Key, dir ID, generation uint64, data []byte) error
+	// DeletePartition removes a partition with all that belongs to it. A crash leaves it whole or gone.
+	DeletePartition(k Key) error
+	// Fail fences a directory after an error of its disk. Restore checks that it works and takes it back.
+	Fail(dir ID, cause error)
+	Restore(path string) (ID, error)
+	Dirs() []DirStatus
+	Close() error
+}
+
+var (
+	// ErrNoDir says that no healthy directory is left. It can be tried again after Restore.
+	ErrNoDir = errors.New("no healthy data directory")
+	// ErrNotFound says that the partition or directory does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrMissingDir says that a directory that held data is not there.
+	ErrMissingDir = errors.New("data directory is missing")
+	// ErrTopicName says that a topic's name can not be a directory's name.
+	ErrTopicName = errors.New("invalid topic name")
+)
+
+// CheckTopic refuses names that Kafka would refuse too.
+func CheckTopic(name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 249 {
+		return fmt.Errorf("%w %q: 1 to 249 characters, not . or ..", ErrTopicName, name)
+	}
+	for i := range len(name) {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
+			return fmt.Errorf("%w %q: only letters, digits, . _ and -", ErrTopicName, name)
+		}
+	}
+	return nil
+}
