@@ -1,0 +1,338 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/databus-suite/databus/services/broker/internal/journal"
+	"github.com/databus-suite/databus/services/broker/internal/store"
+)
+
+// Checkpoint makes everything that is written durable in its segment and saves from where a recovery has to read. It
+// does nothing when nothing has changed.
+func (p *Partition) Checkpoint() error {
+	p.ck.Lock()
+	defer p.ck.Unlock()
+	p.mu.Lock()
+	p.ckWanted = false
+	if p.closed || p.broken || len(p.segs) == 0 || !p.metaDirty && p.ckDone == p.written && p.ckGen > 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	seg, at := p.active(), p.written
+	c := p.snapshot(at)
+	p.sinceCk, p.metaDirty = 0, false
+	p.mu.Unlock()
+	if err := p.save(c, seg, at); err != nil {
+		p.mu.Lock()
+		p.metaDirty = true
+		p.mu.Unlock()
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	p.ckDone = at
+	return nil
+}
+
+func (p *Partition) save(c *checkpoint, seg store.Segment, at mark) error {
+	if at.pos > 0 {
+		if err := errors.Join(seg.Sync(), seg.FlushIndexes()); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.syncedTo(at, seg.Segment)
+	p.mu.Unlock()
+	c.generation = p.ckGen + 1
+	if err := p.log.store.SaveCheckpoint(p.key, seg.Dir, c.generation, c.encode()); err != nil {
+		return err
+	}
+	p.ckGen++ // only now: a failed save is done again in the same place, not over the last good one
+	return nil
+}
+
+// snapshot is the state as of what is written: without what is only pending. mu is held.
+func (p *Partition) snapshot(at mark) *checkpoint {
+	c := &checkpoint{logStart: p.logStart, offset: at.offset, position: at.pos, cleanedTo: p.cleanedTo, leaderEpoch: p.epoch}
+	for i, s := range p.segs {
+		size := s.Size()
+		if i == len(p.segs)-1 {
+			size = at.pos
+		}
+		c.segments = append(c.segments, store.Stub{Dir: s.Dir, Base: s.Base(), Size: size})
+	}
+	c.producers = make(producers, len(p.producers))
+	for id, x := range p.producers {
+		c.producers[id] = x
+	}
+	back := func(entries []*entry) {
+		for i := len(entries) - 1; i >= 0; i-- {
+			for j := len(entries[i].undo) - 1; j >= 0; j-- {
+				c.producers.takeBack(entries[i].undo[j])
+			}
+		}
+	}
+	back(p.pending)
+	back(p.taken)
+	return c
+}
+
+// keeper is the log's background work that durability needs: it trims the journal, checkpoints partitions that have
+// written much, and looks whether the data directories are still there.
+type keeper struct {
+	log  *Log
+	wake chan struct{}
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex // a leaf
+	parts []*Partition
+}
+
+// probeInterval is how often the data directories are looked at.
+const probeInterval = time.Second
+
+func newKeeper(l *Log) *keeper {
+	k := &keeper{log: l, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	k.wg.Go(k.run)
+	return k
+}
+
+func (k *keeper) close() {
+	close(k.stop)
+	k.wg.Wait()
+}
+
+func (k *keeper) signal() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wantCheckpoint asks for a checkpoint of a partition; its mu is held.
+func (l *Log) wantCheckpoint(p *Partition) {
+	if p.ckWanted {
+		return
+	}
+	p.ckWanted = true
+	l.keeper.mu.Lock()
+	l.keeper.parts = append(l.keeper.parts, p)
+	l.keeper.mu.Unlock()
+	l.keeper.signal()
+}
+
+func (k *keeper) run() {
+	probe := time.NewTicker(probeInterval)
+	defer probe.Stop()
+	for {
+		select {
+		case <-k.stop:
+			return
+		case <-probe.C:
+			k.log.probeDirs()
+		case <-k.wake:
+		}
+		k.mu.Lock()
+		parts := k.parts
+		k.parts = nil
+		k.mu.Unlock()
+		for _, p := range parts {
+			if err := p.Checkpoint(); err != nil {
+				k.log.syncError(p, err)
+			}
+		}
+		if k.log.journal.wantsTrim() {
+			k.log.trimJournal()
+		}
+	}
+}
+
+// syncError deals with a failed sync or checkpoint outside of the committer.
+func (l *Log) syncError(p *Partition, err error) {
+	if isNoSpace(err) {
+		l.cfg.Logger.Warn("no space for a checkpoint", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
+		return
+	}
+	p.mu.Lock()
+	gone := p.closing || len(p.segs) == 0
+	var dir store.ID
+	if !gone {
+		dir = p.active().Dir
+	}
+	p.mu.Unlock()
+	if !gone {
+		l.dirFailed(dir, err)
+	}
+}
+
+// probeDirs notices a directory that went away: writing to files that are open would go on as if nothing were.
+func (l *Log) probeDirs() {
+	for _, d := range l.store.Dirs() {
+		if d.Err != nil {
+			continue
+		}
+		if _, err := l.cfg.FS.Stat(store.DirFile(d.Path)); err != nil {
+			l.dirFailed(d.ID, fmt.Errorf("%w: %w", store.ErrMissingDir, err))
+		}
+	}
+}
+
+// journalState is the journal and which partitions rely on it.
+type journalState struct {
+	j     journal.Journal
+	limit int64
+
+	mu    sync.Mutex // a leaf but for the journal's own lock
+	seq   uint64
+	parts []*Partition // with journaled bytes that are not synced
+	err   error
+}
+
+// adopt takes a replayed journal: the first one to write to, others to be trimmed and closed.
+func (s *journalState) adopt(j journal.Journal, limit int64) {
+	s.limit = limit
+	if s.j == nil {
+		s.j = j
+		return
+	}
+	s.j = &chain{Journal: s.j, old: j}
+}
+
+// chain is a journal beside an older one that is kept until its entries are not needed.
+type chain struct {
+	journal.Journal
+	old journal.Journal
+}
+
+func (c *chain) Trim(seq uint64) error {
+	return errors.Join(c.old.Trim(^uint64(0)), c.Journal.Trim(seq))
+}
+func (c *chain) Close() error { return errors.Join(c.old.Close(), c.Journal.Close()) }
+
+// journalRoom says whether the journal can take a group.
+func (l *Log) journalRoom() bool {
+	s := &l.journal
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.j != nil && s.limit > 0 && s.err == nil && s.j.Size() < s.limit
+}
+
+// journalAppend makes entries durable in the journal; false means that it can not now.
+func (l *Log) journalAppend(entries []journal.Entry, items []*item) bool {
+	s := &l.journal
+	// In the list first: a trim that runs at this moment must find them.
+	s.mu.Lock()
+	for _, it := range items {
+		it.p.mu.Lock()
+		if !it.p.journaled {
+			it.p.journaled = true
+			s.parts = append(s.parts, it.p)
+		}
+		it.p.mu.Unlock()
+	}
+	s.mu.Unlock()
+	seq, err := s.j.Append(entries)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if !errors.Is(err, journal.ErrFull) && s.err == nil {
+			s.err = err
+			l.cfg.Logger.Error("journal failed; segments are synced directly from now on", "err", err)
+		}
+		return false
+	}
+	s.seq = max(s.seq, seq)
+	if s.j.Size() > s.limit/2 {
+		l.keeper.signal()
+	}
+	return true
+}
+
+func (s *journalState) wantsTrim() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.j != nil && s.err == nil && s.j.Size() > s.limit/2 || s.err != nil && len(s.parts) > 0
+}
+
+func (s *journalState) trimAll() error {
+	if s.j == nil || s.err != nil {
+		return nil
+	}
+	return s.j.Trim(^uint64(0))
+}
+
+func (s *journalState) close() error {
+	if s.j == nil {
+		return nil
+	}
+	return s.j.Close()
+}
+
+// trimJournal syncs the segments of all partitions that rely on the journal, then lets go of it.
+func (l *Log) trimJournal() {
+	s := &l.journal
+	s.mu.Lock()
+	seq, parts := s.seq, s.parts
+	s.parts = nil
+	s.mu.Unlock()
+	start := time.Now()
+	var mu sync.Mutex
+	var failed []*Partition
+	parallel(parts, func(p *Partition) {
+		if err := p.syncJournaled(); err != nil {
+			l.syncError(p, err)
+			mu.Lock()
+			failed = append(failed, p)
+			mu.Unlock()
+		}
+	})
+	if f := l.cfg.Observer.Synced; f != nil && len(parts) > 0 {
+		f("", SyncTrim, len(parts), 0, time.Since(start))
+	}
+	if len(failed) > 0 { // they move first; the next trim finds them
+		s.mu.Lock()
+		s.parts = append(s.parts, failed...)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Lock()
+	broken := s.err != nil
+	s.mu.Unlock()
+	if broken {
+		return
+	}
+	if err := s.j.Trim(seq); err != nil {
+		l.cfg.Logger.Warn("trim journal", "err", err)
+	}
+}
+
+// syncJournaled syncs the active segment when something in it is durable only by the journal.
+func (p *Partition) syncJournaled() error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.broken {
+		p.mu.Unlock()
+		return errBroken
+	}
+	p.journaled = false // what is journaled from now on counts anew
+	seg, at := p.active(), p.written
+	done := p.synced == p.written
+	p.mu.Unlock()
+	if done {
+		return nil
+	}
+	err := seg.Sync()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.journaled = true
+		return err
+	}
+	p.syncedTo(at, seg.Segment)
+	return nil
+}

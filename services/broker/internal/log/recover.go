@@ -1,0 +1,323 @@
+package log
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/services/broker/internal/journal"
+	"github.com/databus-suite/databus/services/broker/internal/segment"
+	"github.com/databus-suite/databus/services/broker/internal/store"
+)
+
+// recover opens all partitions, lets the journal bring them up to what was acknowledged, and makes that durable in
+// the segments, so that the journal starts empty.
+func (l *Log) recover(ctx context.Context) error {
+	keys, err := l.store.List()
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	stale := make([]store.Key, 0)
+	parallel(keys, func(k store.Key) {
+		p := l.newPartition(k)
+		if ctx.Err() == nil {
+			if err := p.load(); err != nil {
+				p.fail(err)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		n := name{k.Topic, k.Partition}
+		if other := l.parts[n]; other != nil && other.key.ID != k.ID {
+			stale = append(stale, k)
+			return
+		}
+		l.parts[n] = p
+	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, k := range stale {
+		l.cfg.Logger.Warn("two topics of one name are on disk; the second is not opened", "topic", k.Topic, "partition", k.Partition)
+	}
+	if err := l.openJournal(); err != nil {
+		return err
+	}
+	parts := l.partitions()
+	parallel(parts, func(p *Partition) {
+		if p.err != nil {
+			return
+		}
+		if err := p.settle(); err != nil {
+			p.fail(err)
+		}
+	})
+	for _, p := range parts {
+		if p.err != nil {
+			return nil // what the journal holds may still be wanted
+		}
+	}
+	return l.journal.trimAll()
+}
+
+// fail takes a partition that can not be opened out of use.
+func (p *Partition) fail(err error) {
+	p.log.cfg.Logger.Error("partition can not be opened", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
+	p.err = err
+	p.segs = nil
+}
+
+// openJournal replays the journal of every directory and keeps the first one for writing.
+func (l *Log) openJournal() error {
+	byID := make(map[name]*Partition, len(l.parts))
+	for _, p := range l.parts {
+		byID[name{string(p.key.ID[:]), p.key.Partition}] = p
+	}
+	for _, dir := range l.cfg.Dirs {
+		path := filepath.Join(dir, "journal")
+		if _, err := l.cfg.FS.Stat(path); err != nil && (l.journal.j != nil || l.cfg.JournalBytes < 0) {
+			continue
+		}
+		j, err := journal.OpenLocal(path, journal.Options{FS: l.cfg.FS, FileBytes: max(l.cfg.JournalBytes/8, 1<<20)})
+		if err != nil {
+			return err
+		}
+		err = j.Replay(func(_ uint64, e journal.Entry) error {
+			p := byID[name{string(e.Topic[:]), e.Partition}]
+			if p == nil || p.err != nil {
+				return nil
+			}
+			if err := p.replay(e); err != nil {
+				p.fail(err)
+			}
+			return nil
+		})
+		if err != nil {
+			return errors.Join(err, j.Close())
+		}
+		l.journal.adopt(j, l.cfg.JournalBytes)
+	}
+	return nil
+}
+
+// load opens the partition from its last checkpoint and reads what lies past it.
+func (p *Partition) load() error {
+	found, err := p.log.store.Load(p.key)
+	if err != nil {
+		return err
+	}
+	c, damaged := newest(found.Checkpoints)
+	if damaged != nil {
+		p.log.cfg.Logger.Warn("a checkpoint can not be read, as after a crash while it was written",
+			"topic", p.key.Topic, "partition", p.key.Partition, "err", damaged)
+	}
+	if c == nil {
+		c = &checkpoint{logStart: -1}
+		p.metaDirty = true
+	}
+	if err := p.adopt(c, found.Segments); err != nil {
+		return err
+	}
+	if len(p.segs) == 0 { // a crash while it was made
+		seg, err := p.create(0, nil)
+		if err != nil {
+			return err
+		}
+		p.segs = []store.Segment{seg}
+		p.metaDirty = true
+	}
+	p.logStart = min(max(c.logStart, p.segs[0].Base()), p.next)
+	p.cleanedTo = c.cleanedTo
+	p.ckGen = c.generation
+	return nil
+}
+
+// adopt opens the segments that the checkpoint names, then those that follow them, and removes what is left over.
+func (p *Partition) adopt(c *checkpoint, found []store.Stub) error {
+	p.epoch = c.leaderEpoch
+	if c.producers != nil {
+		p.producers = c.producers
+	}
+	left := make(map[store.Stub]int64, len(found)) // without size → size
+	for _, s := range found {
+		left[store.Stub{Dir: s.Dir, Base: s.Base}] = s.Size
+	}
+	take := func(s store.Stub) (int64, bool) {
+		key := store.Stub{Dir: s.Dir, Base: s.Base}
+		size, ok := left[key]
+		delete(left, key)
+		return size, ok
+	}
+	for i, s := range c.segments {
+		size, ok := take(s)
+		end := c.offset
+		if i+1 < len(c.segments) {
+			end = c.segments[i+1].Base
+		}
+		if !ok && end <= c.logStart && i+1 < len(c.segments) {
+			continue
+		}
+		if !ok || size < s.Size {
+			return &CorruptError{File: fmt.Sprintf("%s of %s", segment.Name(s.Base, segment.LogSuffix), p.key), Offset: size,
+				Cause: fmt.Errorf("the checkpoint says %d bytes; run log repair to go on without them", s.Size)}
+		}
+		if i+1 == len(c.segments) {
+			if err := p.openActive(s, c.position, c.offset); err != nil {
+				return err
+			}
+			break
+		}
+		seg, err := p.log.store.Open(p.key, s, p.segmentOptions())
+		if err != nil {
+			return err
+		}
+		p.segs = append(p.segs, seg)
+	}
+	for _, s := range found { // by base
+		if _, ok := left[store.Stub{Dir: s.Dir, Base: s.Base}]; !ok {
+			continue
+		}
+		if err := p.adoptStray(s, len(c.segments) > 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptStray opens a segment that no checkpoint names, because it was begun just before a crash or because there is
+// no checkpoint. One that holds nothing new is removed.
+func (p *Partition) adoptStray(s store.Stub, known bool) error {
+	if known && s.Base < p.next || len(p.segs) > 0 && s.Base == p.active().Base() {
+		return p.log.store.Remove(p.key, s)
+	}
+	if n := len(p.segs); n > 0 {
+		if s.Base != p.next {
+			seg, err := p.log.store.Open(p.key, s, p.segmentOptions())
+			if err != nil {
+				return err
+			}
+			return &CorruptError{File: p.active().Path(), Offset: p.written.pos,
+				Cause: fmt.Errorf("the segment ends with offset %d and %s follows", p.next, seg.Path())}
+		}
+		if p.active().Size() == 0 {
+			return p.log.store.Remove(p.key, s)
+		}
+		if err := p.active().Seal(); err != nil {
+			return err
+		}
+	}
+	p.metaDirty = true
+	return p.openActive(s, 0, s.Base)
+}
+
+// openActive opens the last segment, reading from position pos, which offset is the first one behind.
+func (p *Partition) openActive(s store.Stub, pos, offset int64) error {
+	s.Size = pos
+	seg, err := p.log.store.Open(p.key, s, p.segmentOptions())
+	if err != nil {
+		return err
+	}
+	next := offset
+	now := p.nowMillis()
+	cut, err := seg.Recover(pos, func(h recordbatch.Header) {
+		next = h.LastOffset() + 1
+		p.epoch = max(p.epoch, h.LeaderEpoch)
+		if !p.producers.knows(h) {
+			p.producers.apply(h, now)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if cut != nil {
+		p.log.cfg.Logger.Info("cut off the unfinished end of a log", "file", cut.File, "byte", cut.Offset, "cause", cut.Cause)
+	}
+	if ts := seg.FirstTimestamp(); ts >= 0 {
+		p.created = min(p.created, ts)
+	}
+	p.segs = append(p.segs, seg)
+	p.next = next
+	p.written = mark{offset: next, pos: seg.Size()}
+	p.synced = mark{offset: offset, pos: pos}
+	p.durable = offset
+	return nil
+}
+
+// replay applies one journal entry: what of it is not in the segment yet.
+func (p *Partition) replay(e journal.Entry) error {
+	if e.Last < p.next {
+		return nil
+	}
+	if e.Base > p.next {
+		return &CorruptError{File: p.active().Path(), Offset: p.written.pos,
+			Cause: fmt.Errorf("the log ends with offset %d, the journal goes on with %d; run log repair to go on without them", p.next, e.Base)}
+	}
+	for _, rest := range e.Batches {
+		for len(rest) > 0 {
+			b, r, err := recordbatch.Split(rest)
+			if err != nil {
+				return err
+			}
+			rest = r
+			h, err := recordbatch.Check(b)
+			if err != nil {
+				return err
+			}
+			if h.BaseOffset < p.next {
+				continue
+			}
+			if err := p.replayBatch(h, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Partition) replayBatch(h recordbatch.Header, b []byte) error {
+	if !p.active().Fits(len(b), h.LastOffset()) {
+		if err := p.active().Seal(); err != nil {
+			return err
+		}
+		seg, err := p.create(p.next, nil)
+		if err != nil {
+			return err
+		}
+		p.segs = append(p.segs, seg)
+		p.written, p.synced = mark{offset: p.next}, mark{offset: p.next}
+		p.metaDirty = true
+	}
+	if err := p.active().Append([][]byte{b}, []segment.Batch{segment.BatchOf(h)}); err != nil {
+		return err
+	}
+	if !p.producers.knows(h) {
+		p.producers.apply(h, p.nowMillis())
+	}
+	p.epoch = max(p.epoch, h.LeaderEpoch)
+	p.next = h.LastOffset() + 1
+	p.written = mark{offset: p.next, pos: p.written.pos + int64(len(b))}
+	return nil
+}
+
+// settle makes what was recovered durable before anyone reads it.
+func (p *Partition) settle() error {
+	seg := p.active()
+	recovered := p.written.pos - p.synced.pos
+	if recovered > 0 {
+		if err := seg.Sync(); err != nil {
+			return err
+		}
+	}
+	seg.Clean()
+	p.synced, p.durable = p.written, p.written.offset
+	p.high = p.written
+	p.sinceCk = recovered
+	if p.metaDirty || recovered > p.log.cfg.CheckpointBytes/4 {
+		return p.Checkpoint()
+	}
+	return nil
+}
