@@ -80,4 +80,6 @@ func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return traceHandler{h.next.WithAttrs(attrs)}
 }
 
-func (h traceHandler) WithGroup(name string) slog.Handler { return traceHandler{h.next.WithGroup(name)} }
+func (h traceHandler) WithGroup(name string) slog.Handler {
+	return traceHandler{h.next.WithGroup(name)}
+}
