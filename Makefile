@@ -22,6 +22,7 @@ $(TOOLS)/.generators: tools/go.mod tools/go.sum
 
 gen: tools ## regenerate gen/ from proto/
 	PATH=$(TOOLS):$$PATH buf generate
+	go run ./internal/openapi/rewrite gen/openapi/databus.swagger.json
 
 lint-tools: $(TOOLS)/.linters ## build the linter, pinned in tools/lint/go.mod
 $(TOOLS)/.linters: tools/lint/go.mod tools/lint/go.sum
