@@ -65,7 +65,7 @@ func rewriteDurations(definitions *object) {
 			fd := md.Fields().Get(i)
 			if property, ok := properties.get(fd.JSONName()).(*object); ok && isDuration(fd) {
 				property.set("format", "duration")
-				property.set("example", "5ms")
+				property.set("example", "30s")
 			}
 		}
 	})

@@ -3,7 +3,7 @@ package openapi
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"slices"
 
@@ -72,10 +72,10 @@ func parse(doc []byte) (*object, error) {
 	}
 	o, ok := v.(*object)
 	if !ok {
-		return nil, fmt.Errorf("the document is no object")
+		return nil, errors.New("the document is no object")
 	}
-	if _, err := d.ReadToken(); err != io.EOF {
-		return nil, fmt.Errorf("there is more after the document")
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the document")
 	}
 	return o, nil
 }

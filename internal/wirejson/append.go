@@ -145,7 +145,7 @@ func appendValue(dst, value []byte, line bool) []byte {
 	switch {
 	case value == nil:
 		return dst
-	case isPayloadJSON(value) && !(line && bytes.ContainsAny(value, "\r\n")):
+	case isPayloadJSON(value) && (!line || !bytes.ContainsAny(value, "\r\n")):
 		dst = append(dst, `,"value":`...)
 		return append(dst, value...)
 	}

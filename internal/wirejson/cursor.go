@@ -1,6 +1,7 @@
 package wirejson
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strconv"
 	"unicode/utf16"
@@ -158,10 +159,8 @@ func (c *cursor) text() ([]byte, *fault) {
 	}
 	c.pos = end
 	inner := c.doc[start+1 : end-1 : end-1]
-	for i := range inner {
-		if inner[i] == '\\' {
-			return c.unescape(inner, i, start+1)
-		}
+	if i := bytes.IndexByte(inner, '\\'); i >= 0 {
+		return c.unescape(inner, i, start+1)
 	}
 	return inner, nil
 }

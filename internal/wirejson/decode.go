@@ -141,7 +141,7 @@ func (d *protoDecoder) object(m protoreflect.Message) *fault {
 			continue
 		case fd == nil:
 			return unknownFault(at, name, jsonNames(fields)).under(name)
-		case seen[fd.Index()] && !(list && d.lenient):
+		case seen[fd.Index()] && (!list || !d.lenient):
 			return duplicateFault(at).under(name)
 		}
 		seen[fd.Index()] = true

@@ -112,7 +112,7 @@ func ask(t *testing.T, method, url, contentType, body string) (int, string, http
 		r.Header.Set("Content-Type", contentType)
 	}
 	r.Header.Set("Traceparent", "00-trace")
-	response, err := http.DefaultClient.Do(r)
+	response, err := new(http.Client).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("%d %s", status, got)
 	}
 	for _, options := range [][]connect.ClientOption{{ConnectClientCodec()}, nil} {
-		client := brokerv1connect.NewReadServiceClient(http.DefaultClient, base, options...)
+		client := brokerv1connect.NewReadServiceClient(new(http.Client), base, options...)
 		answer, err := client.ReadMessages(t.Context(), &brokerv1.ReadMessagesRequest{Topic: "t", Limit: 3})
 		if err != nil || string(answer.GetMessages()[0].GetValue()) != `{"topic":"t","limit":3}` {
 			t.Errorf("got %v, %v", answer, err)

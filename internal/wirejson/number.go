@@ -22,20 +22,6 @@ func (c *cursor) integer(bits int) (int64, *fault) {
 	return n, nil
 }
 
-func (c *cursor) unsigned(bits int) (uint64, *fault) {
-	c.space()
-	at := c.pos
-	s, f := c.numberText("an integer")
-	if f != nil {
-		return 0, f
-	}
-	n, ok := parseUnsigned(s, bits)
-	if !ok {
-		return 0, fieldFault(at, "%s is not an unsigned integer of %d bits", clip(s), bits)
-	}
-	return n, nil
-}
-
 // numberText reads a number, bare or in quotes.
 func (c *cursor) numberText(expected string) (string, *fault) {
 	switch b := c.peek(); {

@@ -124,7 +124,7 @@ func sample(n int) string {
 		b.WriteString(`{"id":` + itoa(1000000+i) + `,"node_id":"MDU6SXNzdWU0NDQ1MDAwNDE=","number":1347,"state":"open","locked":false,` +
 			`"title":"Spelling error in the README file","url":"https://api.example.com/repos/octocat/Hello-World/issues/1347",` +
 			`"user":{"login":"octocat","id":1,"site_admin":false,"name":"Zoë Ångström"},"labels":[],"milestone":null,` +
-			`"body":"It looks like you accidently spelled 'commit' with two 't's.\n\nRegards","score":0.75}`)
+			`"body":"It looks like you mistakenly spelled 'commit' with two 't's.\n\nRegards","score":0.75}`)
 	}
 	b.WriteString(`]}`)
 	return b.String()

@@ -75,12 +75,22 @@ func setFieldMask(m protoreflect.Message, s string) (what string) {
 			}
 			return clip(s) + " has an empty path"
 		}
-		if strings.ContainsFunc(path, func(r rune) bool { return r != '.' && r != '*' && !(r < 0x80 && plainName(string(r))) }) {
+		if !isPath(path) {
 			return clip(path) + " is no path of fields such as batch.linger"
 		}
 		paths.Append(protoreflect.ValueOfString(snake(path)))
 	}
 	return ""
+}
+
+// isPath takes lowerCamel and snake_case names with dots between.
+func isPath(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if part != "*" && !plainName(part) {
+			return false
+		}
+	}
+	return true
 }
 
 func snake(path string) string {

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -11,13 +12,13 @@ import (
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "rewrite:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // a main of its own
 	}
 }
 
 func run(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("usage: rewrite FILE")
+		return errors.New("usage: rewrite FILE")
 	}
 	doc, err := os.ReadFile(args[0])
 	if err != nil {
