@@ -11,7 +11,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 const (

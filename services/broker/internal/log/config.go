@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // TopicID tells a topic from another of the same name.

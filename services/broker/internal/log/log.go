@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/databus-suite/databus/services/broker/internal/store"
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // DirStatus is what is known of one data directory.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"sort"
 
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // Sizes of index entries in bytes.

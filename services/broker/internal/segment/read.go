@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // Find returns the position and header of the first batch whose last offset is at least offset, looking no

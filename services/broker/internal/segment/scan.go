@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // scanChunk is how much a scan reads at a time; a larger batch grows the buffer to its own size.

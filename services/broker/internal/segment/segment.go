@@ -15,7 +15,7 @@ import (
 	"sync"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // File name endings, as Kafka's.
