@@ -11,10 +11,16 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/databus-suite/databus/cmd/databus/internal/render"
 )
 
 // commands is the command line. A field is a subcommand; its struct is in the file of its name.
 type commands struct {
+	Topic   topicCmd   `cmd:"" help:"Create, list, show, change and delete topics."`
+	Channel channelCmd `cmd:"" help:"Create, list, show, change and delete channels, and go back to earlier configs."`
+	Publish publishCmd `cmd:"" help:"Publish messages from arguments, files or standard input to a channel."`
+	Read    readCmd    `cmd:"" help:"Read a topic's messages, once or as they come."`
 	Version versionCmd `cmd:"" help:"Print the version of this binary."`
 }
 
@@ -68,7 +74,8 @@ func newParser(c *commands, term *terminal) (*kong.Kong, error) {
 		kong.Writers(term.out, term.err),
 		kong.Exit(func(code int) { panic(exitRequest(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.ShortUsageOnError(),
+		kong.Vars{"template": render.TemplateHelp},
+		kong.WithHyphenPrefixedParameters(true), // read --offset -10
 	)
 }
 

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/databus-suite/databus/internal/errs"
 )
 
-// Exit codes of every command. docs/cli.md explains them; scripts rely on them.
+// Exit codes of every command. docs/cli.md explains them; scripts rely on them. A signal that ended a command gives 128 and
+// the signal's number: 130 for Ctrl-C, 143 for SIGTERM.
 const (
 	exitOK          = 0
 	exitError       = 1
@@ -43,5 +46,37 @@ func explain(err error) (code int, message, next string) {
 	if u, ok := errors.AsType[*usage](err); ok {
 		return exitUsage, u.message, u.next
 	}
-	return exitError, err.Error(), ""
+	e, ok := errors.AsType[*errs.Error](err)
+	if !ok {
+		return exitError, err.Error(), ""
+	}
+	message = err.Error()
+	if e.Field != "" && !strings.Contains(message, e.Field) {
+		message = e.Field + ": " + message
+	}
+	return exitCode(e.Code), message, e.Next
+}
+
+func exitCode(c errs.Code) int {
+	switch c {
+	case errs.Invalid, errs.TooLarge, errs.UnsupportedMedia, errs.KeyReused, errs.OutOfRange:
+		return exitUsage
+	case errs.NotFound:
+		return exitNotFound
+	case errs.AlreadyExists, errs.Conflict, errs.Precondition:
+		return exitConflict
+	case errs.Unavailable, errs.Exhausted, errs.Deadline:
+		return exitUnavailable
+	default:
+		return exitError
+	}
+}
+
+// firstLine is err without the lines that were joined to it.
+func firstLine(err error) string {
+	if e, ok := errors.AsType[*errs.Error](err); ok {
+		return e.Error()
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/databus-suite/databus/gen/go/databus/broker/v1/brokerv1connect"
+	"github.com/databus-suite/databus/gen/go/databus/v1/databusv1connect"
+	"github.com/databus-suite/databus/internal/errs"
+)
+
+// brokerFlags are the flags of every command that speaks to a broker.
+type brokerFlags struct {
+	Addr    string        `help:"HTTP address of the broker." default:"127.0.0.1:8090" env:"DATABUS_BROKER"`
+	Timeout time.Duration `help:"Longest wait for one answer." default:"10s" env:"DATABUS_TIMEOUT"`
+}
+
+func (f brokerFlags) server() server {
+	return server{kind: "broker", addr: f.Addr, env: "DATABUS_BROKER", timeout: f.Timeout}
+}
+
+// agentFlags are the flags of every command that speaks to an agent.
+type agentFlags struct {
+	Addr    string        `help:"HTTP address of the agent." default:"127.0.0.1:8080" env:"DATABUS_AGENT"`
+	Timeout time.Duration `help:"Longest wait for one answer." default:"30s" env:"DATABUS_TIMEOUT"`
+}
+
+func (f agentFlags) server() server {
+	return server{kind: "agent", addr: f.Addr, env: "DATABUS_AGENT", timeout: f.Timeout}
+}
+
+// server is the service that a command speaks to.
+type server struct {
+	kind    string // broker or agent
+	addr    string
+	env     string
+	timeout time.Duration
+}
+
+// baseURL takes host:port (plain text, as on one machine or inside of a cluster) and http or https URLs.
+func (s server) baseURL() (string, error) {
+	raw := s.addr
+	if !strings.Contains(raw, "://") {
+		raw = "http://" + raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", &usage{message: fmt.Sprintf("the address %q is none", s.addr), next: "give --addr as HOST:PORT, such as 127.0.0.1:8090"}
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// client returns an HTTP client and the options that every generated client of this server gets. Connections are HTTP/2, in
+// plain text too, so that many streams share one.
+func (s server) client() (*http.Client, []connect.ClientOption) {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	dialer := &net.Dialer{Timeout: min(s.timeout, 5*time.Second)}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, Protocols: protocols,
+		MaxIdleConnsPerHost: 2, HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}}
+	return &http.Client{Transport: transport}, []connect.ClientOption{connect.WithInterceptors(callErrors{s})}
+}
+
+func (s server) topics() (brokerv1connect.TopicServiceClient, error) {
+	base, err := s.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	client, options := s.client()
+	return brokerv1connect.NewTopicServiceClient(client, base, options...), nil
+}
+
+func (s server) reads() (brokerv1connect.ReadServiceClient, error) {
+	base, err := s.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	client, options := s.client()
+	return brokerv1connect.NewReadServiceClient(client, base, options...), nil
+}
+
+func (s server) channels() (databusv1connect.ChannelServiceClient, error) {
+	base, err := s.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	client, options := s.client()
+	return databusv1connect.NewChannelServiceClient(client, base, options...), nil
+}
+
+func (s server) publish() (databusv1connect.PublishServiceClient, error) {
+	base, err := s.baseURL()
+	if err != nil {
+		return nil, err
+	}
+	client, options := s.client()
+	return databusv1connect.NewPublishServiceClient(client, base, options...), nil
+}
+
+// callErrors bounds each unary call and turns what failed into an *errs.Error that says what to do next.
+type callErrors struct{ server }
+
+func (c callErrors) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		res, err := next(ctx, req)
+		return res, c.translate(err)
+	}
+}
+
+// WrapStreamingClient leaves streams alone: their errors come out of Err, where follow translates them.
+func (c callErrors) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (c callErrors) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// Reasons of failures that no server reported.
+const (
+	// reasonUnreachable: no connection could be made; nothing was sent, so a repeat is safe.
+	reasonUnreachable = "UNREACHABLE"
+	// reasonConnectionLost: the connection ended before the answer; whether the call took effect is unknown.
+	reasonConnectionLost = "CONNECTION_LOST"
+)
+
+func (s server) translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		e := errs.New(errs.Unavailable, reasonUnreachable, "cannot reach the %s at %s", s.kind, s.addr).Wrap(cause(dial))
+		return e.WithNext("start everything with `databus dev`, or say where it is with --addr or %s", s.env)
+	}
+	c, ok := errors.AsType[*connect.Error](err)
+	if !ok || connect.IsWireError(err) || c.Code() != connect.CodeUnavailable && c.Code() != connect.CodeUnknown {
+		return errs.From(err)
+	}
+	if strings.Contains(c.Message(), "malformed HTTP") || strings.Contains(c.Message(), "http2: ") {
+		return errs.New(errs.Invalid, "NOT_HTTP2", "what answers at %s is no %s", s.addr, s.kind).Wrap(c.Unwrap()).
+			WithNext("give --addr the %s's HTTP port", s.kind)
+	}
+	return errs.New(errs.Unavailable, reasonConnectionLost, "lost the connection to the %s at %s before it answered", s.kind, s.addr).
+		Wrap(c.Unwrap()).WithNext("check whether it runs, and whether the call took effect, before you repeat it")
+}
+
+// cause is the last link of a failed dial: "connection refused", "no such host".
+func cause(dial *net.OpError) error {
+	var number syscall.Errno
+	if errors.As(dial.Err, &number) {
+		return number
+	}
+	return dial.Err
+}
