@@ -25,14 +25,14 @@ import (
 var registerQueryParser = sync.OnceFunc(func() { runtime.SetQueryParameterParser(queryParser{})(nil) })
 
 // GatewayOptions makes a gateway speak the suite's JSON: marshaler, strict query parameters (on requests with a body too),
-// trace headers, and every error as google.rpc.Status.
+// trace headers, and a request's errors as google.rpc.Status. Paths
+// and methods that do not exist are left to the server.
 func GatewayOptions() []runtime.ServeMuxOption {
 	registerQueryParser()
 	return []runtime.ServeMuxOption{
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, GatewayMarshaler{}),
 		runtime.WithMiddlewares(preparer(bodylessRoutes())),
 		runtime.WithErrorHandler(writeError),
-		runtime.WithRoutingErrorHandler(writeRoutingError),
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
 		runtime.WithOutgoingHeaderMatcher(outgoingHeader),
 		runtime.WithOutgoingTrailerMatcher(outgoingHeader),
@@ -257,26 +257,6 @@ func pathError(e *errs.Error) *errs.Error {
 	name = lowerCamel(name)
 	return errs.New(errs.Invalid, ReasonInvalid, "%s in the path is not an integer of the size that it has", name).WithField(name)
 }
-
-func writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, status int) {
-	switch status {
-	case http.StatusMethodNotAllowed:
-		errs.WriteHTTP(statusWriter{w, status}, errs.New(errs.Unimplemented, "METHOD_NOT_ALLOWED", "%s is not offered on %s", r.Method, r.URL.Path).
-			WithNext("GET /openapi.json lists the methods of each path"))
-	case http.StatusNotFound:
-		errs.WriteHTTP(w, errs.New(errs.NotFound, "PATH_NOT_FOUND", "there is nothing at %s", r.URL.Path).WithNext("GET /openapi.json lists the paths"))
-	default:
-		errs.WriteHTTP(w, errs.New(errs.Invalid, "MALFORMED_PATH", "the path %s is malformed", clip(r.URL.EscapedPath())))
-	}
-}
-
-// statusWriter answers with a status that no gRPC code stands for.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w statusWriter) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
 
 // incomingHeader lets through what the services read: W3C trace context, the suite's own headers and the idempotency key.
 func incomingHeader(name string) (string, bool) {

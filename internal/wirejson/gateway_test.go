@@ -162,8 +162,6 @@ func TestGatewayErrors(t *testing.T) {
 		reason, field, says             string
 	}{
 		{"GET", "/v1/channels/c", "", "", 404, "CHANNEL_NOT_FOUND", "", "does not exist"},
-		{"GET", "/v1/nothing", "", "", 404, "PATH_NOT_FOUND", "", "/v1/nothing"},
-		{"PUT", "/v1/channels/c", jsonType, "{}", 405, "METHOD_NOT_ALLOWED", "", "PUT is not offered"},
 		{"GET", "/v1/channels/c?verbose=1", "", "", 400, "UNKNOWN_FIELD", "verbose", "query parameter verbose: there is no such parameter"},
 		{"GET", "/v1/topics/t/partitions/0/messages?limt=1", "", "", 400, "UNKNOWN_FIELD", "limt", "did you mean limit?"},
 		{"GET", "/v1/topics/t/partitions/0/messages?limit=x", "", "", 400, "INVALID_FIELD", "limit", "not an integer of 32 bits"},
