@@ -1,0 +1,84 @@
+package batcher
+
+import (
+	"errors"
+	"time"
+
+	"github.com/databus-suite/databus/internal/recordbatch"
+)
+
+// Window is how many batches of a partition may be in flight: as many as a broker remembers of an idempotent producer.
+const Window = 5
+
+// ErrExpired means that the batch was not acknowledged by its deadline. Where it had been sent, it may still be appended.
+var ErrExpired = errors.New("not acknowledged within the delivery timeout")
+
+// ErrClosed means that the agent stopped before the batch was acknowledged.
+var ErrClosed = errors.New("the agent is stopping")
+
+// Options say when a batch is closed, how it is compressed, and how long it is tried.
+type Options struct {
+	Codec       recordbatch.Codec
+	Level       int
+	Linger      time.Duration // longest wait for other messages
+	MaxBytes    int           // before compression
+	MaxMessages int
+	Adaptive    bool          // due as soon as the partition has nothing in flight
+	Deadline    time.Duration // 0: never given up
+	MinBackoff  time.Duration
+	MaxBackoff  time.Duration
+}
+
+// Record is one message on its way into a batch. Append copies all of it.
+type Record struct {
+	Timestamp  int64 // milliseconds
+	Key, Value []byte
+	Headers    []recordbatch.RecordHeader
+	Trace      string // W3C traceparent of the publish, if it is traced
+	Bytes      int64  // what Owner.Resolved gives back
+}
+
+// Fill is why a batch was closed.
+type Fill uint8
+
+// The reasons.
+const (
+	FillLinger Fill = iota
+	FillBytes
+	FillCount
+	FillIdle
+	FillFlush
+	fillCount
+)
+
+// Fills is every reason, by name.
+var Fills = [fillCount]string{"linger", "bytes", "count", "idle", "flush"}
+
+func (f Fill) String() string { return Fills[f] }
+
+// Owner hears of a channel's batches. Calls come from any goroutine and must not block.
+type Owner interface {
+	// Sealed is called once for each batch, after it was encoded.
+	Sealed(Stats)
+	// Answered is called once for each batch: its waiters know.
+	Answered(messages int, waited time.Duration, err error)
+	// Resolved is called once for each batch: its memory is free.
+	Resolved(bytes int64)
+}
+
+// Stats describe an encoded batch.
+type Stats struct {
+	Messages   int
+	RawBytes   int
+	Bytes      int
+	Fill       Fill
+	QueueTime  time.Duration // from the first message until the sink took it
+	Compressed time.Duration // time that encoding took
+}
+
+// Sink carries batches away.
+type Sink interface {
+	// Ready says that the lane has something to take. It is not called again before Take has returned nothing. It must not
+	// block, and must not call the lane.
+	Ready(*Lane)
+}

@@ -1,0 +1,174 @@
+package intake
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/services/databus/internal/memory"
+)
+
+// firstBytes is what a body gets before it has shown that it is longer: a length that a caller claims costs no memory.
+const firstBytes = 4 << 10
+
+// zstdWindow bounds the memory that a frame may ask for.
+const zstdWindow = 8 << 20
+
+// body is a request's body in a reused buffer, counted in the agent's memory beyond what is kept anyway.
+type body struct {
+	buf      []byte
+	reserved int64
+}
+
+// read reads the whole body, unpacked, or says why not.
+func (b *body) read(r *http.Request, limit int64, pool *memory.Pool) error {
+	b.buf = b.buf[:0]
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	encoding := r.Header.Get("Content-Encoding")
+	if encoding == "" || strings.EqualFold(encoding, "identity") {
+		if r.ContentLength == 0 {
+			return nil
+		}
+		return b.fill(r.Body, r.ContentLength, limit, pool)
+	}
+	src := &counted{r: r.Body, left: limit}
+	unpacked, done, err := unpack(encoding, src)
+	if err == nil {
+		err = b.fill(unpacked, -1, limit, pool)
+		done()
+	}
+	var known *errs.Error
+	if err != nil && !errors.As(err, &known) {
+		err = errs.New(errs.Invalid, "MALFORMED_BODY", "unpack the body, content-encoding %s", encoding).Wrap(err).
+			WithNext("send a whole stream of that encoding, or none")
+	}
+	return err
+}
+
+// fill reads src to its end. It asks for no more memory than what has arrived warrants.
+func (b *body) fill(src io.Reader, length, limit int64, pool *memory.Pool) error {
+	for {
+		if len(b.buf) == cap(b.buf) {
+			if err := b.grow(length, limit, pool); err != nil {
+				return err
+			}
+		}
+		n, err := src.Read(b.buf[len(b.buf):cap(b.buf)])
+		b.buf = b.buf[:len(b.buf)+n]
+		if int64(len(b.buf)) > limit {
+			return tooLarge(limit)
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, errPackedTooLarge):
+			return tooLarge(limit)
+		case err != nil:
+			return readFailed(err)
+		case length >= 0 && int64(len(b.buf)) == length:
+			return nil
+		}
+	}
+}
+
+// grow makes room: the double of what is there, or what is still to come where that is less.
+func (b *body) grow(length, limit int64, pool *memory.Pool) error {
+	size := min(max(int64(2*cap(b.buf)), firstBytes), limit+1)
+	if length >= 0 && length > int64(len(b.buf)) {
+		size = min(size, max(length, firstBytes))
+	}
+	if size > maxKept {
+		if err := pool.Reserve(size - b.reserved); err != nil {
+			return errs.New(errs.Exhausted, "MEMORY_FULL", "the agent holds as much as it may").WithRetryAfter(time.Second).Wrap(err)
+		}
+		b.reserved = size
+	}
+	buf := make([]byte, len(b.buf), size)
+	copy(buf, b.buf)
+	b.buf = buf
+	return nil
+}
+
+// release gives the memory back, and keeps a small buffer for the next body.
+func (b *body) release(pool *memory.Pool) {
+	if b.reserved > 0 {
+		pool.Release(b.reserved)
+		b.reserved, b.buf = 0, nil
+	}
+}
+
+func readFailed(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errs.New(errs.Invalid, "BODY_CUT", "the body ended before its length was reached")
+	}
+	var known *errs.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return errs.New(errs.Invalid, "BODY_NOT_READ", "read the body").Wrap(err)
+}
+
+func tooLarge(limit int64) error {
+	return errs.New(errs.TooLarge, "REQUEST_TOO_LARGE", "the body is past the limit of %d bytes", limit).
+		WithNext("send fewer messages in one request, or raise max_request_bytes in the agent's config")
+}
+
+var errPackedTooLarge = errors.New("the packed body is past the limit")
+
+// counted bounds the packed bytes.
+type counted struct {
+	r    io.Reader
+	left int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errPackedTooLarge
+	}
+	n, err := c.r.Read(p)
+	c.left -= int64(n)
+	return n, err
+}
+
+var (
+	gzips sync.Pool
+	zstds sync.Pool
+)
+
+// unpack returns a reader of the content, and what to call once it was read.
+func unpack(encoding string, src io.Reader) (io.Reader, func(), error) {
+	switch {
+	case strings.EqualFold(encoding, "gzip"), strings.EqualFold(encoding, "x-gzip"):
+		z, _ := gzips.Get().(*gzip.Reader)
+		if z == nil {
+			z = new(gzip.Reader)
+		}
+		if err := z.Reset(src); err != nil {
+			return nil, nil, err
+		}
+		return z, func() { gzips.Put(z) }, nil
+	case strings.EqualFold(encoding, "zstd"):
+		z, _ := zstds.Get().(*zstd.Decoder)
+		if z == nil {
+			var err error
+			if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true)); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := z.Reset(src); err != nil {
+			return nil, nil, err
+		}
+		return z, func() { _ = z.Reset(nil); zstds.Put(z) }, nil
+	}
+	return nil, nil, errs.New(errs.UnsupportedMedia, "UNSUPPORTED_ENCODING", "content-encoding %q is not understood", encoding).
+		WithNext("use gzip, zstd or none")
+}

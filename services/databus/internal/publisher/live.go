@@ -1,0 +1,213 @@
+package publisher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
+	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/channel"
+	"github.com/databus-suite/databus/services/databus/internal/memory"
+)
+
+// live is a channel that runs: what stays across its revisions.
+type live struct {
+	publisher *Publisher
+	name      string
+	share     *memory.Share
+	limits    limits
+	stats     stats
+	active    atomic.Pointer[active]
+}
+
+// active is a channel under one plan and one generation.
+type active struct {
+	live  *live
+	plan  *channel.Plan
+	gen   *batcher.Generation
+	fixed atomic.Pointer[batcher.Topic] // of a plan with one topic for all
+}
+
+// The batcher's owner of this channel's batches.
+
+func (l *live) Sealed(s batcher.Stats) {
+	l.stats.sealed(s)
+	if m := l.publisher.cfg.Measure; m != nil {
+		m.Sealed(l.name, s)
+	}
+}
+
+func (l *live) Answered(messages int, waited time.Duration, err error) {
+	l.stats.answered(messages, err)
+	if m := l.publisher.cfg.Measure; m != nil {
+		m.Answered(l.name, messages, waited, err)
+	}
+}
+
+func (l *live) Resolved(bytes int64) { l.share.Release(bytes) }
+
+// Apply takes a plan into use. Messages of the plan before go out as they were routed; where the new plan may route a key
+// elsewhere, its messages wait until those are answered. Calls of Apply, Remove and TopicChanged are serialised here.
+func (p *Publisher) Apply(plan *channel.Plan) {
+	p.retired.mu.Lock()
+	defer p.retired.mu.Unlock()
+	x, ok := p.channels.Load(plan.Name)
+	if !ok {
+		l := &live{publisher: p, name: plan.Name, share: p.cfg.Memory.NewShare(plan.MaxPendingBytes)}
+		l.limits.set(plan)
+		// A channel that was deleted and made again goes on behind what its predecessor has not sent yet.
+		gen := p.cfg.Batcher.NewGeneration(p.retired.last(plan.Name), l, p.options(plan))
+		l.active.Store(&active{live: l, plan: plan, gen: gen})
+		p.channels.Store(plan.Name, l)
+		return
+	}
+	l := x.(*live)
+	old := l.active.Load()
+	l.share.SetLimit(plan.MaxPendingBytes)
+	l.limits.set(plan)
+	if channel.SameRouting(old.plan, plan) {
+		o := p.options(plan)
+		old.gen.SetOptions(o)
+		next := &active{live: l, plan: plan, gen: old.gen}
+		next.fixed.Store(old.fixed.Load())
+		l.active.Store(next)
+		return
+	}
+	l.roll(old, plan)
+}
+
+// roll begins a new generation.
+func (l *live) roll(old *active, plan *channel.Plan) {
+	p := l.publisher
+	gen := p.cfg.Batcher.NewGeneration(old.gen, l, p.options(plan))
+	l.active.Store(&active{live: l, plan: plan, gen: gen})
+	p.retired.add(l.name, old.gen)
+	old.gen.Retire()
+}
+
+// options are the plan's, within what the broker takes of its topics.
+func (p *Publisher) options(plan *channel.Plan) *batcher.Options {
+	o := plan.Batch
+	for _, name := range plan.Routes.Topics() {
+		if t, ok := p.cfg.Topics.Known(name); ok {
+			capBatch(&o, t.MaxBatchBytes)
+		}
+	}
+	return &o
+}
+
+// capBatch keeps a batch below what the broker takes; its header and incompressible records count too.
+func capBatch(o *batcher.Options, limit int32) {
+	if limit > 0 {
+		o.MaxBytes = min(o.MaxBytes, max(int(limit)-1024, 1))
+	}
+}
+
+// Remove ends a channel; what it has taken is still sent.
+func (p *Publisher) Remove(name string) {
+	p.retired.mu.Lock()
+	defer p.retired.mu.Unlock()
+	x, ok := p.channels.LoadAndDelete(name)
+	if !ok {
+		return
+	}
+	gen := x.(*live).active.Load().gen
+	p.retired.add(name, gen)
+	gen.Retire()
+}
+
+// TopicChanged begins a new generation of every channel that sends to a topic whose partitions changed, and lets the others
+// follow its limits.
+func (p *Publisher) TopicChanged(name string) {
+	p.retired.mu.Lock()
+	defer p.retired.mu.Unlock()
+	now, _ := p.cfg.Topics.Known(name)
+	p.channels.Range(func(_, x any) bool {
+		l := x.(*live)
+		a := l.active.Load()
+		for _, t := range a.gen.Topics() {
+			if t.Name() != name {
+				continue
+			}
+			if t.Partitions() != now.Partitions {
+				l.roll(a, a.plan)
+			} else {
+				a.gen.SetOptions(p.options(a.plan))
+			}
+		}
+		return true
+	})
+}
+
+// retired is the generations that no longer take messages and may still send some.
+type retired struct {
+	mu   sync.Mutex
+	gens map[string][]*batcher.Generation
+}
+
+func (r *retired) add(name string, g *batcher.Generation) {
+	if r.gens == nil {
+		r.gens = make(map[string][]*batcher.Generation)
+	}
+	r.prune()
+	r.gens[name] = append(r.gens[name], g)
+}
+
+func (r *retired) last(name string) *batcher.Generation {
+	if list := r.gens[name]; len(list) > 0 {
+		return list[len(list)-1]
+	}
+	return nil
+}
+
+func (r *retired) prune() {
+	for name, list := range r.gens {
+		for len(list) > 0 && drained(list[0]) {
+			list = list[1:]
+		}
+		if r.gens[name] = list; len(list) == 0 {
+			delete(r.gens, name)
+		}
+	}
+}
+
+func drained(g *batcher.Generation) bool {
+	select {
+	case <-g.Drained():
+		return true
+	default:
+		return false
+	}
+}
+
+// Drain stops taking messages, sends all that was taken, and waits until it is answered, or ctx ends.
+func (p *Publisher) Drain(ctx context.Context) error {
+	p.closing.Store(true)
+	p.retired.mu.Lock()
+	var all []*batcher.Generation
+	for _, list := range p.retired.gens {
+		all = append(all, list...)
+	}
+	p.channels.Range(func(_, x any) bool {
+		all = append(all, x.(*live).active.Load().gen)
+		return true
+	})
+	p.retired.mu.Unlock()
+	return p.cfg.Batcher.Drain(ctx, all)
+}
+
+// Reports tell how each channel fares.
+func (p *Publisher) Reports() []*databusv1.ChannelReport {
+	var out []*databusv1.ChannelReport
+	p.channels.Range(func(_, x any) bool {
+		l := x.(*live)
+		a := l.active.Load()
+		accepted, rejected := l.stats.totals()
+		out = append(out, &databusv1.ChannelReport{Channel: l.name, Revision: a.plan.Revision, Accepted: accepted,
+			Rejected: rejected, PendingBytes: l.share.Used(), Circuit: a.circuit()})
+		return true
+	})
+	return out
+}

@@ -1,0 +1,194 @@
+package publisher
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
+	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/internal/murmur2"
+	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/internal/routing"
+	"github.com/databus-suite/databus/internal/wirejson"
+	"github.com/databus-suite/databus/services/databus/internal/batcher"
+)
+
+// LaneHeader names the lane of a message.
+const LaneHeader = "databus-lane"
+
+// take hands each message to its batch, or notes why not. The request's bytes are reserved; those of refused messages go back.
+func (a *active) take(ctx context.Context, r *Request, out *Pending, now time.Time) {
+	out.buffered = a.plan.Durability != databusv1.Durability_DURABILITY_DURABLE
+	nowMillis := now.UnixMilli()
+	accepted := 0
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		s := &out.slots[i]
+		bytes := held(int64(m.Size()), 1)
+		if s.timestamp = nowMillis; m.HasTimestamp {
+			s.timestamp = m.TimestampMillis
+		}
+		err := a.one(ctx, r, m, s, out, now, bytes)
+		if err == nil {
+			accepted++
+			continue
+		}
+		s.err = err
+		a.live.share.Release(bytes)
+		a.live.stats.refuse(err, 1)
+	}
+	a.live.stats.accepted.Add(int64(accepted))
+}
+
+func (a *active) one(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, bytes int64) *errs.Error {
+	if err := a.check(m); err != nil {
+		return err
+	}
+	key := m.Key
+	if key == nil && a.plan.KeyPath != nil && m.Value != nil && (r.JSON || wirejson.ValidJSON(m.Value) == nil) {
+		key, _ = a.plan.KeyPath.Key(m.Value)
+	}
+	if key == nil && m.Value == nil {
+		return errs.New(errs.Invalid, "TOMBSTONE_WITHOUT_KEY", "a message without value needs a key").
+			WithField("value").WithNext("give a value, or the key of what the tombstone removes")
+	}
+	topic, err := a.route(ctx, m, key)
+	if err != nil {
+		return err
+	}
+	partition, err := a.partition(topic, m, key)
+	if err != nil {
+		return err
+	}
+	if cause := topic.Lane(partition).Broken(now, a.plan.Batch.Deadline); cause != nil {
+		return errs.New(errs.Unavailable, "BROKER_UNAVAILABLE", "the broker takes no appends to %s/%d", topic.Name(), partition).
+			WithRetryAfter(time.Second).Wrap(cause)
+	}
+	record := batcher.Record{Timestamp: s.timestamp, Key: key, Value: m.Value, Headers: out.headers(m.Headers, r.Headers),
+		Trace: r.Trace, Bytes: bytes}
+	s.topic = topic.Name()
+	s.batch, s.index = topic.Append(now, partition, &record)
+	return nil
+}
+
+// check looks at what holds for the message alone.
+func (a *active) check(m *wirejson.Message) *errs.Error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if size := m.Size(); size > a.plan.MaxMessageBytes {
+		return errs.New(errs.TooLarge, "MESSAGE_TOO_LARGE", "a message of %d bytes is past the limit of channel %q, %d bytes",
+			size, a.live.name, a.plan.MaxMessageBytes).WithNext("send less, or raise limits.maxMessageBytes")
+	}
+	return nil
+}
+
+// route finds the message's topic.
+func (a *active) route(ctx context.Context, m *wirejson.Message, key []byte) (*batcher.Topic, *errs.Error) {
+	if t := a.fixed.Load(); t != nil {
+		return t, nil
+	}
+	name, fixed := a.plan.Routes.Fixed()
+	if !fixed {
+		msg := routing.Message{Headers: pairs(m.Headers), Key: key, Lane: laneOf(m), Channel: a.live.name, JSON: m.Value}
+		var ok bool
+		var failed error
+		if name, ok, failed = a.plan.Routes.Pick(&msg); !ok {
+			err := errs.New(errs.Invalid, "NO_ROUTE", "no route of channel %q takes this message", a.live.name).
+				WithNext("add a route without a rule, which takes what no other does")
+			if failed != nil {
+				return nil, err.Wrap(failed)
+			}
+			return nil, err
+		}
+	}
+	info, err := a.live.publisher.cfg.Topics.Resolve(ctx, name)
+	if err != nil {
+		return nil, errs.From(err)
+	}
+	t := a.gen.Topic(name, info.Partitions)
+	if again, _ := a.live.publisher.cfg.Topics.Known(name); again.Partitions != t.Partitions() {
+		a.live.publisher.TopicChanged(name) // the change was told before the generation knew the topic
+	}
+	if fixed {
+		a.fixed.Store(t)
+	}
+	return t, nil
+}
+
+func pairs(headers []recordbatch.RecordHeader) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for i := range headers {
+			if !yield(headers[i].Key, headers[i].Value) {
+				return
+			}
+		}
+	}
+}
+
+func laneOf(m *wirejson.Message) string {
+	for i := range m.Headers {
+		if m.Headers[i].Key == LaneHeader {
+			return string(m.Headers[i].Value)
+		}
+	}
+	return ""
+}
+
+// partition picks the message's partition.
+func (a *active) partition(t *batcher.Topic, m *wirejson.Message, key []byte) (int32, *errs.Error) {
+	n := t.Partitions()
+	switch a.plan.Strategy {
+	case databusv1.PartitionStrategy_PARTITION_STRATEGY_STICKY:
+		return t.Sticky(), nil
+	case databusv1.PartitionStrategy_PARTITION_STRATEGY_EXPLICIT:
+		if m.HasPartition {
+			if m.Partition < 0 || m.Partition >= n {
+				return 0, errs.New(errs.Invalid, "NO_SUCH_PARTITION", "topic %q has partitions 0 to %d, not %d", t.Name(), n-1, m.Partition).
+					WithField("partition")
+			}
+			return m.Partition, nil
+		}
+	}
+	if key == nil {
+		return t.Sticky(), nil
+	}
+	return murmur2.Partition(key, n), nil
+}
+
+// broken is why none of the plan's lanes gets anything through, or nil where one does.
+func (a *active) broken(now time.Time) error {
+	var cause error
+	for _, t := range a.gen.Topics() {
+		for _, l := range t.Lanes() {
+			s := l.State()
+			if s.Waiting > 0 && s.Failing.IsZero() {
+				return nil
+			}
+			if s.Cause != nil {
+				cause = s.Cause
+			}
+		}
+	}
+	return cause
+}
+
+// circuit sums up how the plan's lanes fare: open while one fails, half open while it is being tried.
+func (a *active) circuit() databusv1.CircuitState {
+	state := databusv1.CircuitState_CIRCUIT_STATE_UNSPECIFIED
+	for _, t := range a.gen.Topics() {
+		for _, l := range t.Lanes() {
+			s := l.State()
+			switch {
+			case !s.Failing.IsZero() && !s.Probing:
+				return databusv1.CircuitState_CIRCUIT_STATE_OPEN
+			case !s.Failing.IsZero():
+				state = databusv1.CircuitState_CIRCUIT_STATE_HALF_OPEN
+			case s.Used && state == databusv1.CircuitState_CIRCUIT_STATE_UNSPECIFIED:
+				state = databusv1.CircuitState_CIRCUIT_STATE_CLOSED
+			}
+		}
+	}
+	return state
+}

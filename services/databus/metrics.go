@@ -1,0 +1,162 @@
+package databus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/databus-suite/databus/internal/telemetry"
+	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/memory"
+	"github.com/databus-suite/databus/services/databus/internal/publisher"
+)
+
+// meter records what happens to batches. Counters are kept by the publisher and read when somebody asks, so that a message
+// costs no more than an atomic addition. docs/metrics.md says what each means.
+type meter struct {
+	err      error
+	size     metric.Int64Histogram
+	messages metric.Int64Histogram
+	queue    metric.Float64Histogram
+	latency  metric.Float64Histogram
+	attrs    sync.Map // channel → metric.MeasurementOption
+}
+
+func newMeter(t *telemetry.Telemetry) *meter {
+	m := t.Meter("databus/agent")
+	out := &meter{}
+	keep := func(err error) {
+		if out.err == nil {
+			out.err = err
+		}
+	}
+	var err error
+	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60)
+	out.size, err = m.Int64Histogram("databus_agent_batch_bytes", metric.WithDescription("Size of record batches as they are sent"),
+		metric.WithExplicitBucketBoundaries(256, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20, 16<<20))
+	keep(err)
+	out.messages, err = m.Int64Histogram("databus_agent_batch_messages", metric.WithDescription("Messages in a record batch"),
+		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000))
+	keep(err)
+	out.queue, err = m.Float64Histogram("databus_agent_queue_seconds", seconds,
+		metric.WithDescription("Time from a batch's first message until it was closed and sent"))
+	keep(err)
+	out.latency, err = m.Float64Histogram("databus_agent_append_seconds", seconds,
+		metric.WithDescription("Time from a batch's first message until the broker's answer"))
+	keep(err)
+	return out
+}
+
+func (m *meter) of(channel string) metric.MeasurementOption {
+	if o, ok := m.attrs.Load(channel); ok {
+		return o.(metric.MeasurementOption)
+	}
+	o := metric.WithAttributeSet(attribute.NewSet(attribute.String("channel", channel)))
+	m.attrs.Store(channel, o)
+	return o
+}
+
+// Sealed records a batch on its way.
+func (m *meter) Sealed(channel string, s batcher.Stats) {
+	o := m.of(channel)
+	m.size.Record(context.Background(), int64(s.Bytes), o)
+	m.messages.Record(context.Background(), int64(s.Messages), o)
+	m.queue.Record(context.Background(), s.QueueTime.Seconds(), o)
+}
+
+// Answered records how long the answer took.
+func (m *meter) Answered(channel string, _ int, waited time.Duration, err error) {
+	if err == nil {
+		m.latency.Record(context.Background(), waited.Seconds(), m.of(channel))
+	}
+}
+
+// observe registers the counters that are read on demand.
+func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *memory.Pool, b *batcher.Batcher) error {
+	if m.err != nil {
+		return fmt.Errorf("register metrics: %w", m.err)
+	}
+	x := &observer{Meter: t.Meter("databus/agent")}
+	accepted := x.counter("databus_agent_accepted_messages_total", "Messages taken")
+	rejected := x.counter("databus_agent_rejected_messages_total", "Messages refused, by reason")
+	acked := x.counter("databus_agent_acknowledged_messages_total", "Messages that the broker has")
+	failed := x.counter("databus_agent_failed_messages_total", "Messages taken and answered with an error")
+	batches := x.counter("databus_agent_batches_total", "Record batches, by why they were closed")
+	raw := x.counter("databus_agent_raw_bytes_total", "Bytes of record batches before compression")
+	sent := x.counter("databus_agent_batch_bytes_total", "Bytes of record batches after compression")
+	pending := x.gauge("databus_agent_pending_bytes", "Bytes of messages held for a channel")
+	revision := x.gauge("databus_agent_config_revision", "Revision of the config that a channel runs")
+	used := x.gauge("databus_agent_memory_bytes", "Bytes of messages and bodies held")
+	limit := x.gauge("databus_agent_memory_limit_bytes", "Most that may be held")
+	waiting := x.gauge("databus_agent_waiting_batches", "Batches that wait for the broker")
+	failing := x.gauge("databus_agent_failing_partitions", "Partitions to which nothing gets through")
+	if x.err != nil {
+		return fmt.Errorf("register metrics: %w", x.err)
+	}
+	_, err := x.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(used, pool.Used())
+		o.ObserveInt64(limit, pool.Limit())
+		n, bad := 0, 0
+		for _, l := range b.Lanes() {
+			s := l.State()
+			n += s.Waiting
+			if !s.Failing.IsZero() {
+				bad++
+			}
+		}
+		o.ObserveInt64(waiting, int64(n))
+		o.ObserveInt64(failing, int64(bad))
+		p.Totals(func(c publisher.Totals) {
+			ch := attribute.String("channel", c.Channel)
+			with := metric.WithAttributes(ch)
+			o.ObserveInt64(accepted, c.Accepted, with)
+			o.ObserveInt64(acked, c.Acknowledged, with)
+			o.ObserveInt64(failed, c.Failed, with)
+			o.ObserveInt64(raw, c.RawBytes, with)
+			o.ObserveInt64(sent, c.Bytes, with)
+			o.ObserveInt64(pending, c.PendingBytes, with)
+			o.ObserveInt64(revision, c.Revision, with)
+			for reason, n := range c.Rejected {
+				o.ObserveInt64(rejected, n, metric.WithAttributes(ch, attribute.String("reason", reason)))
+			}
+			for i, n := range c.Batches {
+				o.ObserveInt64(batches, n, metric.WithAttributes(ch, attribute.String("fill", batcher.Fill(i).String())))
+			}
+		})
+		return nil
+	}, x.all...)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}
+
+// observer makes instruments that are read on demand, and keeps the first error.
+type observer struct {
+	metric.Meter
+	all []metric.Observable
+	err error
+}
+
+func (x *observer) counter(name, description string) metric.Int64ObservableCounter {
+	c, err := x.Int64ObservableCounter(name, metric.WithDescription(description))
+	x.note(c, err)
+	return c
+}
+
+func (x *observer) gauge(name, description string) metric.Int64ObservableGauge {
+	g, err := x.Int64ObservableGauge(name, metric.WithDescription(description))
+	x.note(g, err)
+	return g
+}
+
+func (x *observer) note(o metric.Observable, err error) {
+	x.all = append(x.all, o)
+	if x.err == nil {
+		x.err = err
+	}
+}
