@@ -60,7 +60,7 @@ var rules = []rule{
 		return under(to, "cmd") && !under(from, "cmd")
 	}},
 	{"nothing imports the tests or the benchmarks", func(from, to string) bool {
-		return under(to, "test") && !under(from, "test") || under(to, "bench")
+		return under(to, "test") && !under(from, "test") || under(to, "bench") && !under(from, "bench")
 	}},
 	{"generated code stands alone", func(from, to string) bool {
 		return under(from, "gen") && ours(to) && !under(to, "gen")
