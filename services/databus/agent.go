@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
 	a.sender = sender.New(sender.Config{Log: brokerv1.NewLogServiceClient(a.conn), Topics: a.topics, Logger: a.log})
 	a.batcher = batcher.New(a.sender)
-	pool := memory.NewPool(cfg.MemoryBytes)
+	pool := memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
 	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Topics: a.topics, Memory: pool, Logger: a.log, Measure: meter,
 		Find: func(ctx context.Context, name string) error { return a.channels.Find(ctx, name) }})
@@ -119,7 +119,7 @@ func (a *Agent) serve(deps Deps, pool *memory.Pool) error {
 	var err error
 	a.server, err = rpc.NewServer(rpc.Config{HTTPAddr: a.cfg.HTTPAddr, GRPCAddr: a.cfg.GRPCAddr, UnixSocket: a.cfg.UnixSocket,
 		HTTPConfiguredBy: deps.HTTPConfiguredBy, GRPCConfiguredBy: deps.GRPCConfiguredBy, Logger: a.log, Telemetry: deps.Telemetry,
-		DrainTimeout: a.cfg.DrainTimeout, MaxRequestBytes: a.cfg.MaxRequestBytes, OpenAPI: deps.OpenAPI},
+		DrainTimeout: a.cfg.DrainTimeout, MaxRequestBytes: int64(a.cfg.MaxRequestBytes), OpenAPI: deps.OpenAPI},
 		rpc.WithConnectOptions(wirejson.ConnectCodec()),
 		rpc.WithGatewayOptions(wirejson.GatewayOptions()...),
 		rpc.WithUnvalidated(databusv1.PublishService_Publish_FullMethodName, databusv1.PublishService_PublishStream_FullMethodName))
@@ -130,7 +130,7 @@ func (a *Agent) serve(deps Deps, pool *memory.Pool) error {
 	if deps.Telemetry.Tracing() {
 		tracer = deps.Telemetry.Tracer("databus/agent")
 	}
-	in := intake.New(intake.Config{Publisher: a.publisher, Memory: pool, MaxBodyBytes: a.cfg.MaxRequestBytes, Tracer: tracer,
+	in := intake.New(intake.Config{Publisher: a.publisher, Memory: pool, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer,
 		Draining: a.server.Draining()})
 	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
 	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())

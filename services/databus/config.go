@@ -1,11 +1,12 @@
 package databus
 
 import (
-	"fmt"
+	"errors"
 	"net"
 	"strings"
 	"time"
 
+	"github.com/databus-suite/databus/internal/config"
 	"github.com/databus-suite/databus/internal/telemetry"
 )
 
@@ -33,9 +34,9 @@ type Config struct {
 	// Labels decide which canaries the agent runs.
 	Labels map[string]string `yaml:"labels"`
 	// MemoryBytes bounds what the agent holds of messages that are on their way.
-	MemoryBytes int64 `yaml:"memory_bytes"`
+	MemoryBytes config.Size `yaml:"memory_bytes"`
 	// MaxRequestBytes bounds one request's body, packed and unpacked.
-	MaxRequestBytes int64 `yaml:"max_request_bytes"`
+	MaxRequestBytes config.Size `yaml:"max_request_bytes"`
 	// DrainTimeout bounds how long a stop takes.
 	DrainTimeout time.Duration       `yaml:"drain_timeout"`
 	Telemetry    telemetry.Config    `yaml:"telemetry"`
@@ -65,32 +66,38 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-// Validate says what is wrong with the config, key first.
+// LoadConfig reads the config from a YAML file (empty: none), the environment (DATABUS_AGENT_…) and the command line; what
+// they leave out has its default.
+func LoadConfig(path string, overrides ...config.Override) (Config, error) {
+	c := Config{}.withDefaults()
+	if err := config.Load(path, "DATABUS_AGENT", &c, overrides...); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// Validate says everything that is wrong with the config.
 func (c Config) Validate() error {
+	var all []error
+	bad := func(key, format string, args ...any) { all = append(all, config.Invalid(key, format, args...)) }
 	for _, a := range []struct{ key, addr string }{{"http_addr", c.HTTPAddr}, {"grpc_addr", c.GRPCAddr}, {"broker.grpc_addr", c.Broker.GRPCAddr}} {
-		if a.addr == "" {
-			continue
-		}
-		if _, _, err := net.SplitHostPort(a.addr); err != nil {
-			return fmt.Errorf("%s: %q is not host:port, such as 127.0.0.1:8080", a.key, a.addr)
+		if _, _, err := net.SplitHostPort(a.addr); a.addr != "" && err != nil {
+			bad(a.key, "%q is not host:port, such as 127.0.0.1:8080", a.addr)
 		}
 	}
-	if c.MemoryBytes < 0 || c.MemoryBytes > 0 && c.MemoryBytes < 1<<20 {
-		return fmt.Errorf("memory_bytes: %d is too little; give at least 1MiB", c.MemoryBytes)
+	if c.MemoryBytes != 0 && c.MemoryBytes < 1<<20 {
+		bad("memory_bytes", "%v is too little; give at least 1MiB", c.MemoryBytes)
 	}
 	if c.MaxRequestBytes < 0 {
-		return fmt.Errorf("max_request_bytes: %d is negative", c.MaxRequestBytes)
+		bad("max_request_bytes", "%v is negative", c.MaxRequestBytes)
 	}
 	if c.DrainTimeout < 0 {
-		return fmt.Errorf("drain_timeout: %v is negative", c.DrainTimeout)
+		bad("drain_timeout", "%v is negative", c.DrainTimeout)
 	}
 	for k := range c.Labels {
 		if k == "" || strings.ContainsAny(k, " \t\n=") {
-			return fmt.Errorf("labels: %q is no label name; leave out spaces and '='", k)
+			bad("labels", "%q is no label name; leave out spaces and '='", k)
 		}
 	}
-	if err := c.Telemetry.Validate(); err != nil {
-		return fmt.Errorf("telemetry: %w", err)
-	}
-	return nil
+	return errors.Join(all...)
 }
