@@ -57,7 +57,7 @@ type settings struct {
 	Limit     *int64
 	Telemetry telemetry
 	TokenFile config.SecretFile
-	secret    string
+	hidden    string
 }
 
 func (s *settings) Validate() error {
@@ -72,7 +72,7 @@ func (s *settings) Validate() error {
 }
 
 func defaults() settings {
-	return settings{Drain: 15 * time.Second, Memory: 64 << 20, Labels: map[string]string{"a": "b"}, Workers: 2}
+	return settings{Drain: 15 * time.Second, Memory: 64 << 20, Labels: map[string]string{"a": "b"}, Workers: 2, hidden: "kept"}
 }
 
 // load loads text as agent.yaml, and returns the errors with the directory left out.
@@ -121,7 +121,7 @@ telemetry:
 		DataDir: "007", Drain: 90 * time.Second, Memory: 3 << 29,
 		Labels: map[string]string{"zone": "eu-1", "team": "42"}, Brokers: []string{"a", "b"},
 		Volumes: []volume{{"/mnt/a", 10e6}}, Sync: true, Workers: 8, Limit: &limit,
-		Telemetry: telemetry{SampleRatio: 0.25},
+		Telemetry: telemetry{SampleRatio: 0.25}, hidden: "kept",
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(settings{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 		{"typing error", "broker:\n  grpc_adr: x\n", "agent.yaml:2:3: broker.grpc_adr: there is no such key; did you mean grpc_addr?"},
 		{"unknown", "telemetry:\n  colour: x\n",
 			"agent.yaml:2:3: telemetry.colour: there is no such key; the keys here are otlp_endpoint, sample_ratio"},
-		{"unexported", "secret: x\n", "agent.yaml:1:1: secret: there is no such key; the keys here are http_addr, grpc_addr, broker, " +
+		{"unexported", "hidden: x\n", "agent.yaml:1:1: hidden: there is no such key; the keys here are http_addr, grpc_addr, broker, " +
 			"data_dir, drain, memory, labels, brokers, volumes, sync, workers, limit, telemetry, token_file"},
 		{"twice", "workers: 1\nworkers: 2\n", "agent.yaml:2:1: workers: is given twice; remove one"},
 		{"duration", "drain: 5\n", `agent.yaml:1:8: drain: "5" is not a duration: give a number with a unit, such as 5ms, 2s or 1h30m`},

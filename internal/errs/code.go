@@ -11,41 +11,41 @@ type Code uint8
 
 const (
 	_ Code = iota
-	// Invalid: the request is malformed or breaks a rule; the same request fails again.
+	// Invalid says that the request is malformed or breaks a rule; the same request fails again.
 	Invalid
-	// NotFound: what the request names does not exist.
+	// NotFound says that what the request names does not exist.
 	NotFound
-	// AlreadyExists: what the request wants to create exists.
+	// AlreadyExists says that what the request wants to create exists.
 	AlreadyExists
-	// Conflict: somebody else changed it first; read again and decide.
+	// Conflict says that somebody else changed it first; read again and decide.
 	Conflict
-	// TooLarge: the request, or one message of it, is past a size limit.
+	// TooLarge says that the request, or one message of it, is past a size limit.
 	TooLarge
-	// UnsupportedMedia: the content type or encoding is not one that is understood.
+	// UnsupportedMedia says that the content type or encoding is not one that is understood.
 	UnsupportedMedia
-	// KeyReused: an idempotency key came again with different content.
+	// KeyReused says that an idempotency key came again with different content.
 	KeyReused
-	// Exhausted: a quota, a rate or a buffer is full; slow down and retry.
+	// Exhausted says that a quota, a rate or a buffer is full; slow down and retry.
 	Exhausted
-	// Unavailable: cannot be done now; retry.
+	// Unavailable says that it cannot be done now; retry.
 	Unavailable
-	// Precondition: the state does not allow it, and a retry alone will not help.
+	// Precondition says that the state does not allow it, and a retry alone will not help.
 	Precondition
-	// OutOfRange: the position asked for lies outside of what exists.
+	// OutOfRange says that the position asked for lies outside of what exists.
 	OutOfRange
-	// Unimplemented: not offered here.
+	// Unimplemented says that it is not offered here.
 	Unimplemented
-	// Internal: a bug or a broken dependency.
+	// Internal says that a bug or a broken dependency got in the way.
 	Internal
-	// Canceled: the caller went away.
+	// Canceled says that the caller went away.
 	Canceled
-	// Deadline: time ran out; whether it took effect is unknown.
+	// Deadline says that time ran out; whether it took effect is unknown.
 	Deadline
-	// Denied: the caller is known and may not do this.
+	// Denied says that the caller is known and may not do this.
 	Denied
-	// Unauthenticated: the caller is not known.
+	// Unauthenticated says that the caller is not known.
 	Unauthenticated
-	// DataLoss: stored data is missing or corrupt.
+	// DataLoss says that stored data is missing or corrupt.
 	DataLoss
 	codeCount
 )

@@ -122,11 +122,7 @@ func From(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*Error); ok {
-		return e
-	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return withPrefix(e, err)
 	}
 	if e := fromWire(err); e != nil {
@@ -143,7 +139,7 @@ func From(err error) *Error {
 		Next: "look in the log of the service for the cause"}
 }
 
-// withPrefix returns e with the text that outer has in front of it.
+// withPrefix returns e with the text that outer has in front of it, and e itself where there is none.
 func withPrefix(e *Error, outer error) *Error {
 	text, inner := outer.Error(), e.Error()
 	n := len(text) - len(inner)

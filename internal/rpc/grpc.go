@@ -24,7 +24,6 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(64 << 10),
 		grpc.WriteBufferSize(64 << 10),
-		grpc.SharedWriteBuffer(true), // idle connections keep no buffer
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -136,21 +137,23 @@ func (s *Server) recovering(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &trackedWriter{ResponseWriter: w}
 		defer func() {
-			p := recover()
-			if p == nil {
-				return
+			if p := recover(); p != nil {
+				s.answerPanic(t, r, p)
 			}
-			if p == http.ErrAbortHandler {
-				panic(p) // asked for: net/http cuts the connection
-			}
-			err := s.recovered(r.Context(), r.Method+" "+r.URL.Path, p)
-			if t.wrote {
-				panic(http.ErrAbortHandler) // half an answer must not look like a whole one
-			}
-			errs.WriteHTTP(w, err)
 		}()
 		h.ServeHTTP(t, r)
 	})
+}
+
+func (s *Server) answerPanic(w *trackedWriter, r *http.Request, p any) {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // asked for: net/http cuts the connection
+	}
+	err := s.recovered(r.Context(), r.Method+" "+r.URL.Path, p)
+	if w.wrote {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
+	errs.WriteHTTP(w, err)
 }
 
 // trackedWriter knows whether the answer has begun.

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"runtime/debug"
 
 	"go.opentelemetry.io/otel/trace"
@@ -89,7 +90,8 @@ func incomingTrace(ctx context.Context) context.Context {
 
 // recovered turns a panic into an error, and logs it with its stack, which goes nowhere else.
 func (s *Server) recovered(ctx context.Context, method string, p any) error {
-	s.cfg.Logger.ErrorContext(ctx, "a handler panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+	s.cfg.Logger.ErrorContext(ctx, "a handler panicked",
+		slog.String("method", method), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 	return errPanicked
 }
 
@@ -100,7 +102,7 @@ var errPanicked = errs.New(errs.Internal, "PANIC", "the server hit a bug while i
 func (s *Server) translate(ctx context.Context, method string, err error) *errs.Error {
 	e := errs.From(err)
 	if e.Code == errs.Internal && e != errPanicked {
-		s.cfg.Logger.ErrorContext(ctx, "a call failed", "method", method, "error", err)
+		s.cfg.Logger.ErrorContext(ctx, "a call failed", slog.String("method", method), slog.Any("error", err))
 	}
 	return e
 }

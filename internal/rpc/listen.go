@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,8 +86,7 @@ func (l listeners) close() error {
 }
 
 func listenTCP(protocol, address, configuredBy string) (net.Listener, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(context.Background(), "tcp", address)
+	l, err := net.Listen("tcp", address)
 	if err == nil {
 		return l, nil
 	}

@@ -227,11 +227,11 @@ func TestHealth(t *testing.T) {
 	f.SetServing(service, false)
 	check("", healthpb.HealthCheckResponse_NOT_SERVING)
 	check(service, healthpb.HealthCheckResponse_NOT_SERVING)
-	if res, body := f.do(t, "GET", "/readyz", ""); res.StatusCode != 503 || !strings.Contains(string(body), service) {
+	if res, body := f.do(t, "GET", "/readyz", ""); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), service) {
 		t.Errorf("readyz: %d %s", res.StatusCode, body)
 	}
 	f.SetServing(service, true)
-	if res, _ := f.do(t, "GET", "/readyz", ""); res.StatusCode != 200 {
+	if res, _ := f.do(t, "GET", "/readyz", ""); res.StatusCode != http.StatusOK {
 		t.Errorf("readyz: %d", res.StatusCode)
 	}
 	_, err := stub.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nobody"})

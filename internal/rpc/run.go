@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -58,14 +59,14 @@ func (s *Server) drain(ctx context.Context) {
 		wg.Go(func() {
 			if err := s.http.Shutdown(ctx); err != nil {
 				s.cfg.Logger.WarnContext(ctx, "HTTP calls were cut: they did not end within the drain timeout",
-					"drain_timeout", s.cfg.DrainTimeout)
+					slog.Duration("drain_timeout", s.cfg.DrainTimeout))
 				_ = s.http.Close() // Close is called again by Run, which reports
 			}
 		})
 		wg.Go(func() {
 			if !stopGracefully(ctx, s.public) {
 				s.cfg.Logger.WarnContext(ctx, "gRPC calls were cut: they did not end within the drain timeout",
-					"drain_timeout", s.cfg.DrainTimeout)
+					slog.Duration("drain_timeout", s.cfg.DrainTimeout))
 			}
 		})
 		wg.Wait()

@@ -170,11 +170,7 @@ func TestBadAddress(t *testing.T) {
 
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "rpc") // t.TempDir is longer than a socket's path may be
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
 	// What a process that was killed leaves behind is taken over.
 	stale, err := net.Listen("unix", path)

@@ -47,7 +47,7 @@ func newExporter(ctx context.Context, cfg Config) (sdktrace.SpanExporter, error)
 	if err != nil {
 		return nil, fmt.Errorf("export spans to %s: %w", endpoint, err)
 	}
-	return &loggingExporter{SpanExporter: exp, logger: logger.With("otlp_endpoint", endpoint)}, nil
+	return &loggingExporter{SpanExporter: exp, logger: logger.With(slog.String("otlp_endpoint", endpoint))}, nil
 }
 
 func checkEndpoint(endpoint string) error {
@@ -89,7 +89,7 @@ func (e *loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Read
 	now, last := time.Now().UnixNano(), e.last.Load()
 	if (last == 0 || now-last >= int64(complainEvery)) && e.last.CompareAndSwap(last, now) {
 		e.lost.Add(-lost)
-		e.logger.WarnContext(ctx, "spans could not be exported and are lost", "spans", lost, "error", err)
+		e.logger.WarnContext(ctx, "spans could not be exported and are lost", slog.Int64("spans", lost), slog.Any("error", err))
 	}
 	return nil
 }

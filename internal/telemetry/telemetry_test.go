@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -115,7 +116,7 @@ func TestMetricsHandler(t *testing.T) {
 	}
 	counter.Add(t.Context(), 3)
 	rec := httptest.NewRecorder()
-	tel.MetricsHandler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	tel.MetricsHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{"databus_test_messages_total 3", "go_goroutines", "process_open_fds", `service_name="databus-test"`} {
 		if !strings.Contains(rec.Body.String(), want) {
 			t.Errorf("no %s in\n%s", want, rec.Body.String())
@@ -181,7 +182,7 @@ func TestLogCarriesTraceIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := FromHeaders(t.Context(), []recordbatch.RecordHeader{{Key: Traceparent, Value: []byte(parent)}})
-	logger.With("service", "test").DebugContext(ctx, "hello")
+	logger.With(slog.String("service", "test")).DebugContext(ctx, "hello")
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatal(err)
