@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/internal/nearest"
 )
 
 // queryParser reads query parameters of requests without a body.
@@ -88,7 +89,7 @@ func resolve(m protoreflect.Message, name, fieldName string) (protoreflect.Messa
 		fd, list := findField(fields, part)
 		if fd == nil || list {
 			e := badParameter(ReasonUnknown, name, "there is no such parameter")
-			if near := nearest(part, jsonNames(fields)); near != "" && !list {
+			if near := nearest.Word(part, jsonNames(fields)); near != "" && !list {
 				e.Message += "; did you mean " + near + "?"
 			}
 			return nil, nil, nil, e.WithNext("the parameters are %s", strings.Join(jsonNames(fields), ", "))

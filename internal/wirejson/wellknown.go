@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/databus-suite/databus/internal/nearest"
 )
 
 // maxDurationSeconds is the longest that google.protobuf.Duration allows, about 10,000 years.
@@ -179,7 +181,7 @@ func parseEnum(ed protoreflect.EnumDescriptor, s string) (v protoreflect.Value, 
 	}
 	names := enumNames(ed)
 	what = clip(s) + " is not one of " + strings.Join(names, ", ")
-	if near := nearest(s, names); near != "" {
+	if near := nearest.Word(s, names); near != "" {
 		what += "; did you mean " + near + "?"
 	}
 	return v, what

@@ -87,7 +87,7 @@ func (e *Edit) Merge(name string, document []byte) error {
 func (e *Edit) merge(prefix string, config protoreflect.MessageDescriptor, doc any) error {
 	members, ok := doc.(map[string]any)
 	if !ok {
-		return invalid(prefix, "it must be an object with the fields %s", names(config))
+		return invalid(prefix, "it must be an object with the fields %s", strings.Join(names(config), ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		path, value := join(prefix, name), members[name]

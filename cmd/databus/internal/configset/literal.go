@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/internal/nearest"
 )
 
 // literalOf is the JSON of a value out of a document. Text in it may be short, as on the command line.
@@ -107,49 +108,17 @@ func invalid(path, format string, args ...any) *errs.Error {
 
 func unknown(config protoreflect.MessageDescriptor, path, word string) error {
 	e := invalid(path, "there is no field %s", path)
-	if near := nearest(config, word); near != "" {
+	if near := nearest.Word(word, names(config)); near != "" {
 		return e.WithNext("did you mean %s?", strings.TrimSuffix(path, word)+near)
 	}
-	return e.WithNext("the fields there are %s", names(config))
+	return e.WithNext("the fields there are %s", strings.Join(names(config), ", "))
 }
 
-func names(config protoreflect.MessageDescriptor) string {
+func names(config protoreflect.MessageDescriptor) []string {
 	var list []string
 	for i := range config.Fields().Len() {
 		list = append(list, config.Fields().Get(i).JSONName())
 	}
 	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-// nearest is the field whose name is at most two edits away from word.
-func nearest(config protoreflect.MessageDescriptor, word string) string {
-	best, least := "", 3
-	for i := range config.Fields().Len() {
-		name := config.Fields().Get(i).JSONName()
-		if d := distance(strings.ToLower(word), strings.ToLower(name)); d < least {
-			best, least = name, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
+	return list
 }
