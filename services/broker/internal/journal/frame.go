@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 
 	"github.com/databus-suite/databus/internal/vfs"
 )
@@ -149,7 +150,7 @@ func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 			// A file is begun only after every flush before it was acknowledged.
 			return fmt.Errorf("%w: flushes %d to %d are missing before %s", ErrCorrupt, j.seq+1, f.first-1, f.name)
 		}
-		b, err := vfs.ReadFile(j.fs, f.name)
+		b, err := j.readAndSync(f.name)
 		if err != nil {
 			return fmt.Errorf("replay journal: %w", err)
 		}
@@ -161,6 +162,20 @@ func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 		j.seq = next - 1
 	}
 	return nil
+}
+
+// readAndSync reads a file and makes what it read durable: after the death of the process alone it may not be, and
+// flushes that follow must not be all that a later loss of power leaves.
+func (j *Local) readAndSync(name string) ([]byte, error) {
+	b, err := vfs.ReadFile(j.fs, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := j.fs.OpenFile(name, os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	return b, errors.Join(f.Sync(), f.Close())
 }
 
 // replayFile passes one file's flushes on and returns the sequence number behind the last. What follows it is no

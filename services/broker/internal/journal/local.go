@@ -65,6 +65,9 @@ func OpenLocal(dir string, o Options) (*Local, error) {
 	if err := o.FS.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
+	if err := o.FS.SyncDir(filepath.Dir(dir)); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
 	entries, err := o.FS.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
@@ -143,6 +146,10 @@ func (j *Local) rotate() error {
 			return err
 		}
 		j.spares = j.spares[:n-1]
+		// Nothing is written to it while a crash could bring its old name back.
+		if err := j.fs.SyncDir(j.dir); err != nil {
+			return err
+		}
 		f, err = j.fs.OpenFile(name, os.O_RDWR)
 	} else {
 		f, err = j.fs.OpenFile(name, os.O_RDWR|os.O_CREATE)

@@ -51,6 +51,8 @@ type Config struct {
 	PreallocBytes      int64         // reserved ahead of a growing segment; 0: 16 MiB, negative: nothing
 	ProducerExpiry     time.Duration // a producer that is silent for longer is forgotten; 0: 24 hours
 	SlowSync           time.Duration // a sync that takes longer is warned of; 0: 1 second
+
+	journalFiles int // a group of at least so many partitions may go to the journal
 }
 
 func (c Config) withDefaults() Config {
@@ -72,6 +74,7 @@ func (c Config) withDefaults() Config {
 	def(&c.PreallocBytes, 16<<20)
 	def(&c.ProducerExpiry, 24*time.Hour)
 	def(&c.SlowSync, time.Second)
+	def(&c.journalFiles, journalFiles)
 	return c
 }
 

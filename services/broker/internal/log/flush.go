@@ -68,7 +68,7 @@ var errBroken = errors.New("an earlier sync of the segment failed")
 
 // useJournal decides where a group goes.
 func (l *Log) useJournal(items []*item) bool {
-	if len(items) < journalFiles || !l.journalRoom() {
+	if len(items) == 0 || len(items) < l.cfg.journalFiles || !l.journalRoom() {
 		return false
 	}
 	var n int64

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -176,9 +178,6 @@ func (s *FS) Load(k Key) (Found, error) {
 				}
 			}
 		}
-		s.mu.Lock()
-		s.ready[dir] = true
-		s.mu.Unlock()
 	}
 	slices.SortFunc(f.Segments, func(a, b Stub) int { return int(min(max(a.Base-b.Base, -1), 1)) })
 	return f, nil
@@ -221,7 +220,8 @@ func (s *FS) pick(avoid []ID) (*dataDir, error) {
 	return healthy[rand.IntN(len(healthy))], nil
 }
 
-// prepare makes a partition's directory with its metadata and checkpoint files, durably.
+// prepare makes a partition's directory with its metadata and checkpoint files, durably. What exists already is synced
+// once: a process that died may have left it so that a loss of power would still take it away.
 func (s *FS) prepare(d *dataDir, k Key) error {
 	dir := d.partition(k)
 	s.mu.Lock()
@@ -233,11 +233,18 @@ func (s *FS) prepare(d *dataDir, k Key) error {
 	if err := s.fs.MkdirAll(dir); err != nil {
 		return err
 	}
-	if err := vfs.WriteFile(s.fs, filepath.Join(dir, metadataName), metadata(k.ID)); err != nil {
-		return err
+	name := filepath.Join(dir, metadataName)
+	if b, err := vfs.ReadFile(s.fs, name); err != nil || !bytes.Equal(b, metadata(k.ID)) {
+		if err := vfs.WriteFile(s.fs, name, metadata(k.ID)); err != nil {
+			return err
+		}
 	}
-	for _, name := range checkpointNames {
-		if err := vfs.WriteFile(s.fs, filepath.Join(dir, name), nil); err != nil {
+	for _, name := range []string{metadataName, checkpointNames[0], checkpointNames[1]} {
+		f, err := s.fs.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return err
 		}
 	}
@@ -278,6 +285,9 @@ func (s *FS) SaveCheckpoint(k Key, dir ID, generation uint64, data []byte) error
 	d, err := s.dir(dir)
 	if err != nil {
 		return err
+	}
+	if err := s.prepare(d, k); err != nil {
+		return fmt.Errorf("save checkpoint of %s: %w", k, err)
 	}
 	name := filepath.Join(d.partition(k), checkpointNames[generation%2])
 	if err := vfs.WriteFile(s.fs, name, data); err != nil {
