@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
-	"github.com/databus-suite/databus/services/broker/internal/vfs/vfstest"
+	"github.com/databus-suite/databus/internal/vfs/vfstest"
 )
 
 var (

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/databus-suite/databus/services/broker/internal/store"
 	"github.com/databus-suite/databus/internal/vfs"
+	"github.com/databus-suite/databus/services/broker/internal/store"
 )
 
 // DirStatus is what is known of one data directory.

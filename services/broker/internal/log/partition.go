@@ -50,6 +50,7 @@ type Partition struct {
 	broken   bool     // the active segment's directory failed: move before the next write
 	roll     bool     // start a new segment before the next write
 	avoid    []store.ID
+	stray    []store.Stub // found at open and not wanted; removed once a checkpoint says so
 
 	journaled bool // in the log's list of partitions whose journaled bytes are not synced
 	producers producers

@@ -192,7 +192,8 @@ func (p *Partition) adopt(c *checkpoint, found []store.Stub) error {
 // no checkpoint. One that holds nothing new is removed.
 func (p *Partition) adoptStray(s store.Stub, known bool) error {
 	if known && s.Base < p.next || len(p.segs) > 0 && s.Base == p.active().Base() {
-		return p.log.store.Remove(p.key, s)
+		p.stray, p.metaDirty = append(p.stray, s), true
+		return nil
 	}
 	if n := len(p.segs); n > 0 {
 		if s.Base != p.next {
@@ -204,7 +205,8 @@ func (p *Partition) adoptStray(s store.Stub, known bool) error {
 				Cause: fmt.Errorf("the segment ends with offset %d and %s follows", p.next, seg.Path())}
 		}
 		if p.active().Size() == 0 {
-			return p.log.store.Remove(p.key, s)
+			p.stray, p.metaDirty = append(p.stray, s), true
+			return nil
 		}
 		if err := p.active().Seal(); err != nil {
 			return err
@@ -316,8 +318,19 @@ func (p *Partition) settle() error {
 	p.synced, p.durable = p.written, p.written.offset
 	p.high = p.written
 	p.sinceCk = recovered
-	if p.metaDirty || recovered > p.log.cfg.CheckpointBytes/4 {
-		return p.Checkpoint()
+	if !p.metaDirty && recovered <= p.log.cfg.CheckpointBytes/4 {
+		return nil
 	}
+	if err := p.Checkpoint(); err != nil {
+		return err
+	}
+	// Only now: the checkpoint that does not name them may have been on its way to the disk when the process died, and
+	// an older one that names them would be found after a loss of power.
+	for _, s := range p.stray {
+		if err := p.log.store.Remove(p.key, s); err != nil {
+			return err
+		}
+	}
+	p.stray = nil
 	return nil
 }

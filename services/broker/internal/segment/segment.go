@@ -292,16 +292,15 @@ func (s *Segment) Seal() error {
 	}
 	size := s.size
 	s.mu.Unlock()
-	if s.dirty != nil {
-		if s.reserved > size {
-			if err := s.dirty.Truncate(size); err != nil {
-				return fmt.Errorf("seal %s: %w", s.Path(), err)
-			}
-			s.reserved = size
+	if s.dirty != nil && s.reserved > size {
+		if err := s.dirty.Truncate(size); err != nil {
+			return fmt.Errorf("seal %s: %w", s.Path(), err)
 		}
-		if err := s.Sync(); err != nil {
-			return err
-		}
+		s.reserved = size
+	}
+	// Even when nothing was written since the last sync: what a recovery found may never have been synced.
+	if err := s.Sync(); err != nil {
+		return err
 	}
 	if err := s.FlushIndexes(); err != nil {
 		return err

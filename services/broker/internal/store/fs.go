@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/databus-suite/databus/services/broker/internal/segment"
 	"github.com/databus-suite/databus/internal/vfs"
+	"github.com/databus-suite/databus/services/broker/internal/segment"
 )
 
 const (

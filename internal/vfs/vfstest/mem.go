@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // Mem is a file system in memory that keeps apart what was written and what a loss of power could not take away:

@@ -6,7 +6,7 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/databus-suite/databus/services/broker/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs"
 )
 
 // Op is what a Fault is asked about.
