@@ -145,6 +145,11 @@ func (f *fixture) do(t *testing.T, method, path, body string) (*http.Response, [
 		t.Fatal(err)
 	}
 	req.Header.Set("Traceparent", traceparent)
+	return f.send(t, req)
+}
+
+func (f *fixture) send(t *testing.T, req *http.Request) (*http.Response, []byte) {
+	t.Helper()
 	res, err := f.http.Do(req)
 	if err != nil {
 		t.Fatal(err)
