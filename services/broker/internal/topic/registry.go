@@ -3,6 +3,7 @@ package topic
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -194,6 +195,18 @@ func (r *Registry) List(after string, limit int) (page []*Topic, more bool) {
 		return all[:limit], true
 	}
 	return all, false
+}
+
+// Each calls f with every partition that is open.
+func (r *Registry) Each(f func(name string, index int32, p *log.Partition)) {
+	all, _ := r.List("", math.MaxInt)
+	for _, t := range all {
+		for i := range t.Partitions {
+			if p := t.open[i].Load(); p != nil {
+				f(t.Name, i, p)
+			}
+		}
+	}
 }
 
 // Partition returns a topic and one of its partitions. It is on the data path: two map reads where the partition is open.
