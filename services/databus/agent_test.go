@@ -383,7 +383,9 @@ func TestStartsWithoutBroker(t *testing.T) {
 	r := start(t, func(c *Config) { c.DataDir = dir })
 	rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Retry: &databusv1.Retry{DeliveryTimeout: durationpb.New(200 * time.Millisecond)}})
 	r.want(200, "/v1/channels/c/messages", "application/json", `{"messages":[{"value":1}]}`)
-	r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
+	r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool {
+		return len(q.Channels) == 1 && q.Channels[0].Revision == rev
+	})
 	r.halt()
 	r.broker.Down()
 

@@ -26,6 +26,7 @@ type Batch struct {
 	notify      []func()
 	outstanding bool
 	sends       int
+	ordinal     int64 // its place among all that the lane has sent
 	producerID  int64
 	epoch       int16
 	sequence    int32

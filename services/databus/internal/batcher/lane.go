@@ -32,6 +32,7 @@ type Lane struct {
 	id       int64
 	epoch    int16
 	next     int32
+	taken    int64 // batches that were given a sequence so far
 
 	failures int   // in a row
 	cause    error // the last failure
@@ -77,7 +78,7 @@ func (l *Lane) ready() bool {
 		return false
 	}
 	resend := len(l.flight) > l.outstanding
-	if !resend && (l.due.len() == 0 || len(l.flight) >= Window) {
+	if !resend && (l.due.len() == 0 || l.full()) {
 		return false
 	}
 	l.signalled = true
@@ -94,7 +95,7 @@ func (l *Lane) Take() (b *Batch, needProducer bool) {
 		return nil, false
 	}
 	b = l.unsent()
-	if b == nil && (l.due.len() == 0 || len(l.flight) >= Window) {
+	if b == nil && (l.due.len() == 0 || l.full()) {
 		l.signalled = false
 		return nil, false
 	}
@@ -106,12 +107,21 @@ func (l *Lane) Take() (b *Batch, needProducer bool) {
 		b.close(FillLinger)
 		b.producerID, b.epoch, b.sequence, b.stamped = l.id, l.epoch, l.next, false
 		l.next = after(l.next, b.count)
+		l.taken++
+		b.ordinal = l.taken
 		l.flight = append(l.flight, b)
 	}
 	b.outstanding = true
 	b.sends++
 	l.outstanding++
 	return b, false
+}
+
+// full tells that nothing may follow what is in flight. The window counts from the oldest batch without an answer, whatever
+// was answered after it: that one may be in the log already, and the broker recognises a repeat only among its last few.
+// The caller holds the lock.
+func (l *Lane) full() bool {
+	return len(l.flight) > 0 && l.taken-l.flight[0].ordinal >= Window-1
 }
 
 // unsent is the first batch in flight that must be sent again. The caller holds the lock.

@@ -96,17 +96,12 @@ func (b *Broker) place(p *partition, h recordbatch.Header, batch []byte) (int64,
 	if h.BaseSequence != want {
 		return 0, errs.New(errs.Conflict, "OUT_OF_ORDER_SEQUENCE", "producer %d: sequence %d, want %d", h.ProducerID, h.BaseSequence, want)
 	}
-	base := int64(len(p.records))
-	number := 0
-	if base > 0 {
-		number = p.records[base-1].Batch + 1
-	}
-	for r, err := range recordbatch.Records(batch, 64<<20) {
-		if err != nil {
-			return 0, errs.New(errs.Invalid, "BAD_BATCH", "append").Wrap(err)
+	base := p.end
+	p.end += int64(h.Count)
+	if !b.Discard {
+		if err := p.store(h, batch); err != nil {
+			return 0, err
 		}
-		r.Offset = int64(len(p.records))
-		p.records = append(p.records, Record{Record: clone(r), Producer: h.ProducerID, Codec: h.Codec(), Batch: number})
 	}
 	who.last = append(who.last, appended{h.BaseSequence, next, base})
 	if len(who.last) > 5 {
@@ -116,6 +111,21 @@ func (b *Broker) place(p *partition, h recordbatch.Header, batch []byte) (int64,
 	b.appends++
 	b.cond.Broadcast()
 	return base, nil
+}
+
+func (p *partition) store(h recordbatch.Header, batch []byte) error {
+	number := 0
+	if n := len(p.records); n > 0 {
+		number = p.records[n-1].Batch + 1
+	}
+	for r, err := range recordbatch.Records(batch, 64<<20) {
+		if err != nil {
+			return errs.New(errs.Invalid, "BAD_BATCH", "append").Wrap(err)
+		}
+		r.Offset = int64(len(p.records))
+		p.records = append(p.records, Record{Record: clone(r), Producer: h.ProducerID, Codec: h.Codec(), Batch: number})
+	}
+	return nil
 }
 
 func clone(r recordbatch.Record) recordbatch.Record {

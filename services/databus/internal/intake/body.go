@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -28,22 +29,24 @@ type body struct {
 }
 
 // read reads the whole body, unpacked, or says why not.
-func (b *body) read(r *http.Request, limit int64, pool *memory.Pool) error {
+func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, pool *memory.Pool) error {
 	b.buf = b.buf[:0]
 	if r.ContentLength > limit {
 		return tooLarge(limit)
 	}
+	patient := pace{w: w}
+	defer patient.end()
 	encoding := r.Header.Get("Content-Encoding")
 	if encoding == "" || strings.EqualFold(encoding, "identity") {
 		if r.ContentLength == 0 {
 			return nil
 		}
-		return b.fill(r.Body, r.ContentLength, limit, pool)
+		return b.fill(r.Body, r.ContentLength, limit, pool, &patient)
 	}
 	src := &counted{r: r.Body, left: limit}
 	unpacked, done, err := unpack(encoding, src)
 	if err == nil {
-		err = b.fill(unpacked, -1, limit, pool)
+		err = b.fill(unpacked, -1, limit, pool, &patient)
 		done()
 	}
 	var known *errs.Error
@@ -55,7 +58,7 @@ func (b *body) read(r *http.Request, limit int64, pool *memory.Pool) error {
 }
 
 // fill reads src to its end. It asks for no more memory than what has arrived warrants.
-func (b *body) fill(src io.Reader, length, limit int64, pool *memory.Pool) error {
+func (b *body) fill(src io.Reader, length, limit int64, pool *memory.Pool, patient *pace) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
 			if err := b.grow(length, limit, pool); err != nil {
@@ -77,6 +80,36 @@ func (b *body) fill(src io.Reader, length, limit int64, pool *memory.Pool) error
 		case length >= 0 && int64(len(b.buf)) == length:
 			return nil
 		}
+		patient.progress(len(b.buf))
+	}
+}
+
+// A body that does not come in one piece may take slowFor for each slowBytes: callers that trickle bytes hold connections and
+// memory no longer than that.
+const (
+	slowFor   = 30 * time.Second
+	slowBytes = 64 << 10
+)
+
+// pace sets the deadline of a body that takes more than one read.
+type pace struct {
+	w    http.ResponseWriter
+	next int // bytes that move the deadline on
+	set  bool
+}
+
+func (p *pace) progress(have int) {
+	if p.set && have < p.next {
+		return
+	}
+	p.set, p.next = true, have+slowBytes
+	// A writer without deadlines (a test's) has no slow callers either.
+	_ = http.NewResponseController(p.w).SetReadDeadline(time.Now().Add(slowFor))
+}
+
+func (p *pace) end() {
+	if p.set {
+		_ = http.NewResponseController(p.w).SetReadDeadline(time.Time{})
 	}
 }
 
@@ -109,6 +142,9 @@ func (b *body) release(pool *memory.Pool) {
 func readFailed(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errs.New(errs.Invalid, "BODY_CUT", "the body ended before its length was reached")
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errs.New(errs.Invalid, "BODY_TOO_SLOW", "the body came too slowly: less than %d bytes in %v", slowBytes, slowFor)
 	}
 	var known *errs.Error
 	if errors.As(err, &known) {

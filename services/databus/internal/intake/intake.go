@@ -77,7 +77,7 @@ func (in *Intake) handler(decode func(*request, *http.Request) error) http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := in.get()
 		defer in.put(q)
-		err := q.body.read(r, in.cfg.MaxBodyBytes, in.cfg.Memory)
+		err := q.body.read(w, r, in.cfg.MaxBodyBytes, in.cfg.Memory)
 		if err == nil {
 			q.publish.Channel = r.PathValue("channel")
 			err = decode(q, r)

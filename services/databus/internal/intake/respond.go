@@ -28,7 +28,9 @@ func (q *request) answer(w http.ResponseWriter) {
 	q.out = append(wirejson.AppendResults(q.out[:0], results), '\n')
 	h := w.Header()
 	h["Content-Type"] = jsonType
-	h["Content-Length"] = []string{strconv.Itoa(len(q.out))}
+	if len(q.out) > 2048 { // net/http counts shorter ones itself
+		h["Content-Length"] = []string{strconv.Itoa(len(q.out))}
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(q.out) // the caller went away: nobody is left to tell
 }
