@@ -31,10 +31,10 @@ apt() {
 }
 
 # The race detector is cgo: it needs a C compiler.
-cc() { command -v gcc >/dev/null || apt gcc libc6-dev; }
+need_cc() { command -v gcc >/dev/null || apt gcc libc6-dev; }
 
 # Kafka 4's tools run on Java 17 or newer.
-java() {
+need_java() {
   local major=0
   if command -v javac >/dev/null; then major=$(javac -version 2>&1 | sed -E 's/^javac ([0-9]+).*/\1/'); fi
   if [ "$major" -lt 17 ]; then apt openjdk-17-jdk-headless; fi
@@ -42,14 +42,14 @@ java() {
 }
 
 # venv needs ensurepip, which Debian packages apart.
-python() {
+need_python() {
   if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
     apt python3 python3-venv python3-pip
   fi
 }
 
 # The TypeScript example runs on Node 18 or newer.
-node() {
+need_node() {
   local major=0
   if command -v node >/dev/null; then major=$(command node --version | sed -E 's/^v([0-9]+).*/\1/'); fi
   if [ "$major" -lt 18 ] || ! command -v npm >/dev/null; then apt nodejs npm; fi
@@ -61,7 +61,7 @@ if [ $# = 0 ]; then
 fi
 for group in "$@"; do
   case "$group" in
-    cc | java | python | node) "$group" ;;
+    cc | java | python | node) "need_$group" ;;
     *) say "unknown group '$group': cc, java, python, node"; exit 2 ;;
   esac
 done
