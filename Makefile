@@ -36,7 +36,7 @@ lint: tools lint-tools ## golangci-lint over both modules, buf lint over proto/
 fmt: lint-tools ## format the Go files as lint wants them
 	for module in $(MODULES); do (cd $$module && $(TOOLS)/golangci-lint fmt ./...); done
 
-test: build ## every Go test of both modules, the black-box tests over bin/databus among them
+test: ## every Go test of both modules, the black-box tests over the binary among them
 	go test ./...
 	cd bench && go test ./...
 
@@ -44,7 +44,7 @@ test-race: ## the tests of the product's own packages under the race detector
 	scripts/install.sh cc
 	go test -race ./internal/... ./services/... ./cmd/...
 
-test-clients: build tools ## clients in Java, Python and TypeScript against a `databus dev` of their own
+test-clients: tools ## clients in Java, Python and TypeScript against a `databus dev` of their own
 	scripts/install.sh java python node
 	PATH=$(TOOLS):$$PATH go test -count=1 -tags clients -timeout 20m ./test/clients/...
 

@@ -47,7 +47,7 @@ func Build(dir string) (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(dir, "databus")
-	build := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/databus")
+	build := exec.Command("go", "build", "-o", binary, "./cmd/databus") // -trimpath would compile all of it once more
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cmd/databus: %w\n%s", err, out)
