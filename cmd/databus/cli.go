@@ -17,6 +17,9 @@ import (
 
 // commands is the command line. A field is a subcommand; its struct is in the file of its name.
 type commands struct {
+	Dev     devCmd     `cmd:"" help:"Run the whole suite in one process."`
+	Broker  brokerCmd  `cmd:"" help:"Run a broker."`
+	Agent   agentCmd   `cmd:"" help:"Run an agent."`
 	Topic   topicCmd   `cmd:"" help:"Create, list, show, change and delete topics."`
 	Channel channelCmd `cmd:"" help:"Create, list, show, change and delete channels, and go back to earlier configs."`
 	Publish publishCmd `cmd:"" help:"Publish messages from arguments, files or standard input to a channel."`

@@ -51,7 +51,7 @@ func explain(err error) (code int, message, next string) {
 		return exitError, err.Error(), ""
 	}
 	message = err.Error()
-	if e.Field != "" && !strings.Contains(message, e.Field) {
+	if e.Code == errs.Invalid && e.Field != "" && !strings.Contains(message, e.Field) {
 		message = e.Field + ": " + message
 	}
 	return exitCode(e.Code), message, e.Next

@@ -57,6 +57,9 @@ func (c *publishCmd) Run(ctx context.Context, term *terminal) error {
 	if err != nil {
 		return err
 	}
+	if len(c.Messages) > 0 && options.Format == source.Lines && options.KeySeparator == "" {
+		options.Format = source.Raw // an argument is one payload, line breaks and all
+	}
 	inputs, err := c.inputs(term)
 	if err != nil {
 		return err

@@ -93,7 +93,7 @@ func printChanges(term *terminal, changes []configset.Change) error {
 
 func orDefault(value string) string {
 	if value == "" {
-		return "(default)"
+		return "default"
 	}
 	return value
 }

@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/databus-suite/databus/cmd/databus/internal/render"
 	"github.com/databus-suite/databus/internal/wirejson"
 )
 
@@ -47,9 +49,19 @@ func flatten(list []Setting, prefix string, config protoreflect.Message, members
 			list = flatten(list, path, config.Get(field).Message(), inner)
 			continue
 		}
-		list = append(list, Setting{Path: path, Value: plain(raw)})
+		list = append(list, Setting{Path: path, Value: text(field, config.Get(field), raw)})
 	}
 	return list
+}
+
+// text is a value as people write it.
+func text(field protoreflect.FieldDescriptor, value protoreflect.Value, raw json.RawMessage) string {
+	if field.Message() != nil && !field.IsList() && !field.IsMap() {
+		if d, ok := value.Message().Interface().(*durationpb.Duration); ok {
+			return render.Span(d.AsDuration())
+		}
+	}
+	return plain(raw)
 }
 
 // plain is a JSON value without the quotes of a string.
