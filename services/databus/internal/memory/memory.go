@@ -72,8 +72,9 @@ func (s *Share) Used() int64 { return s.used.Load() }
 
 // Reserve takes n bytes, or returns ErrShare or ErrFull.
 //
-// Besides its own limit a share may never hold more than what the whole pool has left. So n stuck channels leave an
-// (n+1)th part free, however their limits add up, and a channel that holds little always finds room.
+// Besides its own limit a share may not hold more than what the whole pool has left: a stuck channel takes at most half of
+// what the others leave, however their limits add up. One that holds nothing is let in while there is any room, so that a
+// channel which is not stuck goes on.
 func (s *Share) Reserve(n int64) error {
 	mine := s.used.Add(n)
 	all := s.pool.used.Add(n)
