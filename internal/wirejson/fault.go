@@ -82,9 +82,9 @@ func (f *fault) coded(doc []byte) *errs.Error {
 		e = e.WithField(f.path)
 	}
 	if f.next != "" {
-		e = e.WithNext("%s", f.next)
+		return e.WithNext("%s", f.next)
 	}
-	return e
+	return e.WithNext("correct the JSON at line %d, column %d, and send the whole request again", line, column)
 }
 
 // Position tells line and column of an offset in a document, both from 1; columns count characters.
