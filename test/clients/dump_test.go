@@ -48,8 +48,8 @@ func TestDumpLogSegments(t *testing.T) {
 			if problems := dump.problems(); len(problems) > 0 {
 				t.Errorf("Kafka's tool complains:\n%s", strings.Join(problems, "\n"))
 			}
-			if dump.records != rounds*len(lines) || dump.codecs[strings.ToLower(codec)] != dump.batches {
-				t.Errorf("Kafka's tool read %d records in %d batches of codecs %v, want %d records, all in %s",
+			if dump.records != rounds*len(lines) || dump.codecs[strings.ToLower(codec)] < dump.batches*9/10 {
+				t.Errorf("Kafka's tool read %d records in %d batches of codecs %v, want %d records, nearly all in %s",
 					dump.records, dump.batches, dump.codecs, rounds*len(lines), codec)
 			}
 			if len(files) < 6 || dump.indexEntries == 0 || dump.timeEntries == 0 {
