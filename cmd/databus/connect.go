@@ -146,15 +146,26 @@ func (s server) translate(err error) error {
 		return e.WithNext("start everything with `databus dev`, or say where it is with --addr or %s", s.env)
 	}
 	c, ok := errors.AsType[*connect.Error](err)
+	if ok && otherService(c.Message()) {
+		return errs.New(errs.Invalid, "OTHER_SERVICE", "what answers at %s is no %s: %s", s.addr, s.kind, c.Message()).
+			WithNext("give --addr or %s the %s's HTTP port", s.env, s.kind)
+	}
 	if !ok || connect.IsWireError(err) || c.Code() != connect.CodeUnavailable && c.Code() != connect.CodeUnknown {
 		return errs.From(err)
 	}
-	if strings.Contains(c.Message(), "malformed HTTP") || strings.Contains(c.Message(), "http2: ") {
-		return errs.New(errs.Invalid, "NOT_HTTP2", "what answers at %s is no %s", s.addr, s.kind).Wrap(c.Unwrap()).
-			WithNext("give --addr the %s's HTTP port", s.kind)
-	}
 	return errs.New(errs.Unavailable, reasonConnectionLost, "lost the connection to the %s at %s before it answered", s.kind, s.addr).
 		Wrap(c.Unwrap()).WithNext("check whether it runs, and whether the call took effect, before you repeat it")
+}
+
+// otherService recognises what answers a call that is not served there: bare HTTP statuses, and no HTTP/2 at all.
+func otherService(message string) bool {
+	for _, status := range []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType} {
+		if message == fmt.Sprintf("%d %s", status, http.StatusText(status)) {
+			return true
+		}
+	}
+	return strings.Contains(message, "malformed HTTP") || strings.Contains(message, "http2: frame") ||
+		strings.Contains(message, "http2: failed reading the frame") || strings.Contains(message, "server gave HTTP response to HTTPS client")
 }
 
 // cause is the last link of a failed dial: "connection refused", "no such host".

@@ -40,7 +40,7 @@ func newProgress(term *terminal, quiet bool, channel string, total int64) *progr
 		return fmt.Sprintf(" %s messages, %s/s", render.Count(n), render.Count(int64(float64(n)/seconds)))
 	})
 	if total < 0 {
-		p.bar = p.bars.New(0, mpb.SpinnerStyle(), mpb.BarFillerClearOnComplete(),
+		p.bar = p.bars.New(0, mpb.SpinnerStyle(), mpb.BarWidth(3),
 			mpb.PrependDecorators(decor.Name(channel+" "), decor.CurrentKibiByte("% .1f ")), mpb.AppendDecorators(rate))
 		return p
 	}

@@ -59,8 +59,9 @@ func (p *publisher) run(ctx context.Context, list inputs, options source.Options
 		err = summaryErr
 	}
 	if err == nil && p.firstErr != nil {
-		err = errs.From(p.firstErr)
-		return fmt.Errorf("%s of %s refused: %w", render.Count(p.tally.refused), render.Plural(p.tally.total(), "message"), err)
+		// Each is named already; the first decides on the exit code.
+		return errs.New(errs.CodeOf(p.firstErr), "REFUSED", "%s of %s refused", render.Count(p.tally.refused),
+			render.Plural(p.tally.total(), "message"))
 	}
 	return err
 }

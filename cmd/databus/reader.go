@@ -19,8 +19,8 @@ import (
 // errEnough ends reading when the limit is reached.
 var errEnough = errors.New("limit reached")
 
-// pageMessages is how many messages one request asks for.
-const pageMessages = 2000
+// pageMessages is how many messages one request asks for; the broker's bound of bytes mostly ends a page before.
+const pageMessages = 10_000
 
 // reader prints a topic's messages: first those that are there, then, where asked, those that come.
 type reader struct {

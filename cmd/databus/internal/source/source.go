@@ -208,6 +208,9 @@ func onLine(err error, before int) error {
 	c := *e
 	c.Message = fmt.Sprintf("column %d: %s", column-before, strings.ReplaceAll(what, "messages[0].", ""))
 	c.Field = strings.TrimPrefix(e.Field, "messages[0].")
+	if strings.Contains(what, "did you mean") {
+		c.Next = "" // it says the same again
+	}
 	return &c
 }
 
