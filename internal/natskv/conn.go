@@ -76,15 +76,17 @@ func connect(ctx context.Context, url, name string, logger *slog.Logger, opts []
 		nats.PingInterval(10*time.Second), nats.MaxPingsOutstanding(2),
 		nats.ConnectHandler(func(*nats.Conn) { up <- struct{}{} }),
 		nats.ReconnectHandler(func(c *nats.Conn) {
-			logger.Info("metadata store is back", "url", c.ConnectedUrlRedacted())
+			logger.Info("metadata store is back", slog.String("url", c.ConnectedUrlRedacted()))
 			out.reconnected()
 		}),
 		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
 			if !c.IsClosed() {
-				logger.Warn("metadata store is away", "error", err)
+				logger.Warn("metadata store is away", slog.Any("error", err))
 			}
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { logger.Warn("metadata store", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			logger.Warn("metadata store", slog.Any("error", err))
+		}),
 	)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -132,7 +132,7 @@ type serverLog struct {
 
 func (l *serverLog) log(level slog.Level, format string, args []any) {
 	if l.logger != nil {
-		l.logger.Log(context.Background(), level, "nats: "+fmt.Sprintf(format, args...))
+		l.logger.LogAttrs(context.Background(), level, "embedded NATS", slog.String("says", fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -65,7 +65,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	}
 	b := &Broker{cfg: cfg.withDefaults(), logger: deps.Logger}
 	if err := b.open(ctx, deps); err != nil {
-		return nil, errors.Join(fmt.Errorf("broker: %w", err), b.Close())
+		return nil, errors.Join(fmt.Errorf("broker: %w", err), b.Close()) //nolint:contextcheck // closing has a bound of its own
 	}
 	return b, nil
 }
@@ -77,7 +77,8 @@ func (b *Broker) open(ctx context.Context, deps Deps) error {
 	}
 	// The log locks its directories first: a second broker on them stops here and touches nothing.
 	if b.log, err = log.Open(ctx, log.Config{
-		Dirs: b.cfg.DataDirs, Logger: b.logger, Observer: m.observer(), MemoryBytes: int64(b.cfg.MemoryBytes),
+		Dirs: b.cfg.DataDirs, Logger: b.logger, Observer: m.observer(), //nolint:contextcheck // appends outlive it
+		MemoryBytes: int64(b.cfg.MemoryBytes),
 	}); err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	err := b.server.Run(ctx)
 	stop()
 	work.Wait()
-	return errors.Join(err, b.Close())
+	return errors.Join(err, b.Close()) //nolint:contextcheck // closing has a bound of its own
 }
 
 // Close closes a broker. After Run it has nothing to do.

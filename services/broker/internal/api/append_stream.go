@@ -53,7 +53,9 @@ func (s *logService) appendStream(ctx context.Context, recv func() (*brokerv1.Ap
 	case <-s.calls.drain.Done():
 		// What was taken is answered; what the client sends from here on it has to send again elsewhere.
 		a.finish()
-		<-sent
+		if err = <-sent; err != nil {
+			return err
+		}
 		return errDraining
 	case err = <-sent:
 		a.close()

@@ -106,8 +106,8 @@ func (r *reader) read(ctx context.Context, wait time.Duration) (messages []*data
 		if res.Size == 0 {
 			return messages, nil
 		}
-		full := false
 		for _, batches := range res.Batches {
+			var full bool
 			if messages, full, err = r.decode(batches, messages, &size); err != nil || full {
 				return upTo(messages, err)
 			}

@@ -56,7 +56,7 @@ func (s *spans) start(ctx context.Context, topic string, partition int32, batche
 	if s.tracer == nil {
 		return appendSpan{}
 	}
-	_, span := s.tracer.Start(ctx, "append "+topic, trace.WithSpanKind(trace.SpanKindServer), trace.WithLinks(links(batches)...),
+	_, span := s.tracer.Start(ctx, "append "+topic, trace.WithSpanKind(trace.SpanKindServer), trace.WithLinks(links(batches)...), //nolint:contextcheck // the caller's trace must not count as a message's
 		trace.WithAttributes(
 			attribute.String("messaging.system", "databus"), attribute.String("messaging.operation.type", "send"),
 			attribute.String("messaging.operation.name", "append"), attribute.String("messaging.destination.name", topic),

@@ -85,7 +85,7 @@ func (r *Registry) Run(ctx context.Context) {
 			s, err = load(event.Entry.Value, event.Entry.Revision)
 		}
 		if err != nil {
-			r.cfg.Logger.ErrorContext(ctx, "channel metadata", "error", err)
+			r.cfg.Logger.ErrorContext(ctx, "channel metadata", slog.Any("error", err))
 			continue
 		}
 		r.apply(s)

@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -24,6 +25,7 @@ const (
 	maxBatchBytes   = 64 << 20
 	maxPartitions   = 10_000
 	maxNameBytes    = 249
+	nameBytes       = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
 
 // CheckName says what is wrong with a topic's name by Kafka's rules; the error is Invalid and names field.
@@ -37,11 +39,8 @@ func CheckName(name, field string) error {
 	case name == "." || name == "..":
 		problem = "it is a directory's own name"
 	default:
-		for _, c := range []byte(name) {
-			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
-				problem = "it has a character that is not allowed"
-				break
-			}
+		if strings.Trim(name, nameBytes) != "" {
+			problem = "it has a character that is not allowed"
 		}
 	}
 	if problem == "" {

@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Registry, error) {
 func (r *Registry) openAll(ctx context.Context, t *Topic) {
 	for i := range t.Partitions {
 		if _, err := r.openPartition(ctx, t, i); err != nil {
-			r.cfg.Logger.ErrorContext(ctx, "partition cannot be opened", "topic", t.Name, "partition", i, "error", err)
+			r.cfg.Logger.ErrorContext(ctx, "partition cannot be opened", slog.String("topic", t.Name), slog.Int("partition", int(i)), slog.Any("error", err))
 		}
 	}
 }
@@ -88,7 +88,7 @@ func (r *Registry) openAll(ctx context.Context, t *Topic) {
 func (r *Registry) warnOrphans() {
 	for _, found := range r.cfg.Log.Topics() {
 		if t, ok := r.lookup(found.Name); !ok || t.ID != found.ID {
-			r.cfg.Logger.Warn("the data directories hold a topic that the metadata does not know; it is left alone", "topic", found.Name)
+			r.cfg.Logger.Warn("the data directories hold a topic that the metadata does not know; it is left alone", slog.String("topic", found.Name))
 		}
 	}
 }
@@ -98,14 +98,14 @@ func (r *Registry) Run(ctx context.Context) {
 	for event := range r.bucket.Watch(ctx) {
 		switch {
 		case event.Err != nil:
-			r.cfg.Logger.ErrorContext(ctx, "topic metadata", "error", event.Err)
+			r.cfg.Logger.ErrorContext(ctx, "topic metadata", slog.Any("error", event.Err))
 		case event.Synced:
 		case event.Entry.Deleted:
 			r.forget(event.Entry.Key, event.Entry.Revision, false)
 		default:
 			t, err := load(event.Entry.Value, event.Entry.Revision)
 			if err != nil {
-				r.cfg.Logger.ErrorContext(ctx, "topic metadata", "error", err)
+				r.cfg.Logger.ErrorContext(ctx, "topic metadata", slog.Any("error", err))
 				continue
 			}
 			r.apply(t)
