@@ -22,10 +22,13 @@ import (
 	"github.com/databus-suite/databus/internal/wirejson"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/channel"
+	"github.com/databus-suite/databus/services/databus/internal/dedup"
 	"github.com/databus-suite/databus/services/databus/internal/intake"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
 	"github.com/databus-suite/databus/services/databus/internal/publisher"
+	"github.com/databus-suite/databus/services/databus/internal/relay"
 	"github.com/databus-suite/databus/services/databus/internal/sender"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // Deps are what an agent is given by its process.
@@ -52,7 +55,17 @@ type Agent struct {
 	topics    *sender.Topics
 	channels  *channel.Store
 	publisher *publisher.Publisher
-	once      sync.Once
+
+	// Of spooled channels, and of ids; the first three are nil without a data directory.
+	spool     *spool.Spool
+	in        *relay.In
+	spooled   *batcher.Batcher
+	out       *relay.Out
+	ids       *dedup.Store
+	doubts    []*dedup.Doubt
+	temporary string // directory that goes when the agent is closed; empty: none
+
+	once sync.Once
 }
 
 // New wires an agent. It reads the data directory and binds nothing yet.
@@ -81,7 +94,10 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	a.batcher = batcher.New(a.sender)
 	pool := memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
-	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Topics: a.topics, Memory: pool, Logger: a.log, Measure: meter,
+	if err := a.openDisk(meter); err != nil {
+		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.Close())
+	}
+	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids, Topics: a.topics, Memory: pool, Logger: a.log, Measure: meter,
 		Find: func(ctx context.Context, name string) error { return a.channels.Find(ctx, name) }})
 	a.channels, err = channel.NewStore(channel.Config{Client: databusv1.NewChannelServiceClient(a.conn), Agent: info,
 		Path: a.file("channels.json"), Logger: a.log, Apply: a.publisher.Apply, Remove: a.publisher.Remove, Report: a.publisher.Reports})
@@ -157,6 +173,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	work.Go(func() { a.channels.Run(background) })
 	work.Go(func() { a.topics.Run(background) })
+	work.Go(func() { a.expireIDs(background) })
+	work.Go(func() { a.clearDoubts(background) })
+	a.relayAll()
 	defer work.Wait()
 	defer stop()
 
@@ -181,6 +200,9 @@ func (a *Agent) Close() error {
 			a.sender.Close()
 			a.batcher.Close()
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.DrainTimeout)
+		defer cancel()
+		err = errors.Join(err, a.closeDisk(ctx))
 		err = errors.Join(err, a.conn.Close())
 	})
 	return err

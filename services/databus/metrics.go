@@ -13,6 +13,7 @@ import (
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
 	"github.com/databus-suite/databus/services/databus/internal/publisher"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // meter records what happens to batches. Counters are kept by the publisher and read when somebody asks, so that a message
@@ -23,6 +24,9 @@ type meter struct {
 	messages metric.Int64Histogram
 	queue    metric.Float64Histogram
 	latency  metric.Float64Histogram
+	commit   metric.Float64Histogram
+	dropped  metric.Int64Counter
+	forgot   metric.Int64Counter
 	attrs    sync.Map // channel → metric.MeasurementOption
 }
 
@@ -48,7 +52,30 @@ func newMeter(t *telemetry.Telemetry) *meter {
 	out.latency, err = m.Float64Histogram("databus_agent_append_seconds", seconds,
 		metric.WithDescription("Time from a batch's first message until the broker's answer"))
 	keep(err)
+	out.commit, err = m.Float64Histogram("databus_agent_spool_commit_seconds", seconds,
+		metric.WithDescription("Time that writing and syncing a group of spooled batches took"))
+	keep(err)
+	out.dropped, err = m.Int64Counter("databus_agent_spool_dropped_messages_total",
+		metric.WithDescription("Spooled messages that will never be sent, by reason"))
+	keep(err)
+	out.forgot, err = m.Int64Counter("databus_agent_ids_forgotten_total",
+		metric.WithDescription("Message ids forgotten before their window ended, because there were too many"))
+	keep(err)
 	return out
+}
+
+// spool records what the spool does.
+func (m *meter) spool() spool.Observer {
+	return spool.Observer{
+		Committed: func(_, _ int, took time.Duration) { m.commit.Record(context.Background(), took.Seconds()) },
+		Dropped: func(channel, reason string, n int) {
+			m.dropped.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("channel", channel), attribute.String("reason", reason)))
+		},
+	}
+}
+
+func (m *meter) forgotten(channel string, ids int) {
+	m.forgot.Add(context.Background(), int64(ids), m.of(channel))
 }
 
 func (m *meter) of(channel string) metric.MeasurementOption {
@@ -88,6 +115,10 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 	batches := x.counter("databus_agent_batches_total", "Record batches, by why they were closed")
 	raw := x.counter("databus_agent_raw_bytes_total", "Bytes of record batches before compression")
 	sent := x.counter("databus_agent_batch_bytes_total", "Bytes of record batches after compression")
+	repeated := x.counter("databus_agent_repeated_messages_total", "Messages answered with the result of an earlier one with the same id")
+	spoolBytes := x.gauge("databus_agent_spool_bytes", "Bytes of a channel's batches in the spool")
+	spoolMessages := x.gauge("databus_agent_spool_messages", "A channel's messages in the spool")
+	spoolAge := x.gauge("databus_agent_spool_oldest_milliseconds", "Age of a channel's oldest message in the spool")
 	pending := x.gauge("databus_agent_pending_bytes", "Bytes of messages held for a channel")
 	revision := x.gauge("databus_agent_config_revision", "Revision of the config that a channel runs")
 	used := x.gauge("databus_agent_memory_bytes", "Bytes of messages and bodies held")
@@ -116,6 +147,10 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 			o.ObserveInt64(accepted, c.Accepted, with)
 			o.ObserveInt64(acked, c.Acknowledged, with)
 			o.ObserveInt64(failed, c.Failed, with)
+			o.ObserveInt64(repeated, c.Repeated, with)
+			o.ObserveInt64(spoolBytes, c.Spool.Bytes, with)
+			o.ObserveInt64(spoolMessages, c.Spool.Messages, with)
+			o.ObserveInt64(spoolAge, c.Spool.Oldest.Milliseconds(), with)
 			o.ObserveInt64(raw, c.RawBytes, with)
 			o.ObserveInt64(sent, c.Bytes, with)
 			o.ObserveInt64(pending, c.PendingBytes, with)

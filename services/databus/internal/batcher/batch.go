@@ -17,6 +17,8 @@ type Batch struct {
 	opened time.Time
 	trace  string
 	bytes  int64
+	claims []Claimed
+	note   any // the owner's
 
 	// Under the lane's lock.
 	sealed      bool
@@ -91,6 +93,9 @@ func (b *Batch) Bytes() ([]byte, error) {
 		}
 		recordbatch.SetProducer(b.data, b.producerID, b.epoch, b.sequence)
 		b.stamped = true
+		if !b.opts.Spooled {
+			b.Sending(0)
+		}
 	}
 	return b.data, nil
 }
@@ -152,3 +157,51 @@ func (b *Batch) resolve(acked bool) {
 
 // Lane that the batch goes through.
 func (b *Batch) Lane() *Lane { return b.lane }
+
+// Options of the batch.
+func (b *Batch) Options() *Options { return b.opts }
+
+// Owner of the batch.
+func (b *Batch) Owner() Owner { return b.source.gen.owner }
+
+// Partitions is how many the topic had for the batch's generation.
+func (b *Batch) Partitions() int32 { return b.source.topic.Partitions() }
+
+// Held is the sum of Record.Bytes of its messages.
+func (b *Batch) Held() int64 { return b.bytes }
+
+// Claims are the messages that came with one.
+func (b *Batch) Claims() []Claimed { return b.claims }
+
+// Identity is how the broker recognises the batch, and an offset of the partition before which it is not, or -1.
+func (b *Batch) Identity() (producerID int64, epoch int16, sequence int32, from int64) {
+	return b.producerID, b.epoch, b.sequence, b.lane.end.Load() - 1
+}
+
+// SetNote keeps something of the owner's with the batch; Note returns it.
+func (b *Batch) SetNote(n any) { b.note = n }
+
+// Note is what SetNote was given.
+func (b *Batch) Note() any { return b.note }
+
+// Sending tells the owner of a batch with claims; see Owner.
+func (b *Batch) Sending(entry uint64) {
+	if len(b.claims) > 0 {
+		b.source.gen.owner.Sending(b, entry)
+	}
+}
+
+func (b *Batch) settled(baseOffset, appendTime int64, ok bool) {
+	if len(b.claims) > 0 {
+		b.source.gen.owner.Settled(b, baseOffset, appendTime, ok)
+	}
+}
+
+// Acked, Refused and Lost report to the batch's lane.
+func (b *Batch) Acked(baseOffset, appendTime int64) { b.lane.Acked(b, baseOffset, appendTime) }
+
+// Refused is Lane.Refused.
+func (b *Batch) Refused(r Refusal, cause error) { b.lane.Refused(b, r, cause) }
+
+// Lost is Lane.Lost.
+func (b *Batch) Lost(cause error) { b.lane.Lost(b, cause) }

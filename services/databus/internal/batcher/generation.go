@@ -28,25 +28,39 @@ type Generation struct {
 }
 
 // NewGeneration begins a generation after prev, which the caller retires once publishers find the new one. Nil prev: a
-// channel's first.
-func (b *Batcher) NewGeneration(prev *Generation, owner Owner, o *Options) *Generation {
+// channel's first. Where then is given, the generation also waits, after prev, until what that returns is closed.
+func (b *Batcher) NewGeneration(prev *Generation, owner Owner, o *Options, then func() <-chan struct{}) *Generation {
 	g := &Generation{batcher: b, owner: owner, topics: make(map[string]*Topic), drained: make(chan struct{})}
 	g.opts.Store(o)
-	if prev == nil {
+	if prev == nil && then == nil {
 		return g
 	}
 	g.held = true
 	g.hold() // it is not drained before it was let go
 	go func() {
-		<-prev.drained
+		if prev != nil {
+			<-prev.drained
+		}
+		if then != nil {
+			select {
+			case <-then():
+			case <-b.stop:
+			}
+		}
 		g.release()
 		g.Leave()
 	}()
 	return g
 }
 
+// Options of batches opened now.
+func (g *Generation) Options() *Options { return g.opts.Load() }
+
 // SetOptions changes what batches opened from now on are like.
 func (g *Generation) SetOptions(o *Options) { g.opts.Store(o) }
+
+// Spooled says whether its batches go to a spool. That never changes within a generation.
+func (g *Generation) Spooled() bool { return g.opts.Load().Spooled }
 
 // Enter lets a publisher in, or tells it that a newer generation is in force. Leave must follow.
 func (g *Generation) Enter() bool {

@@ -21,6 +21,7 @@ type Lane struct {
 	flight []*Batch  // taken and not resolved, in the order of their sequences
 
 	queued atomic.Int64 // bytes in due and flight, for the sticky partitioner
+	end    atomic.Int64 // offset after the last batch known to be in the log, plus one; 0: not known
 	broken atomic.Int64 // Unix nanoseconds since when nothing got through; 0 while all is well
 
 	outstanding int  // batches of flight whose answer is awaited
@@ -37,6 +38,9 @@ type Lane struct {
 	failures int   // in a row
 	cause    error // the last failure
 }
+
+// SetEnd tells where the partition ends, so that a batch of doubtful fate need not be looked for from its begin.
+func (l *Lane) SetEnd(offset int64) { l.end.CompareAndSwap(0, offset+1) }
 
 // Topic by name.
 func (l *Lane) Topic() string { return l.topic }

@@ -25,6 +25,9 @@ type Options struct {
 	MaxMessages int
 	Adaptive    bool          // due as soon as the partition has nothing in flight
 	Deadline    time.Duration // 0: never given up
+	Layout      int32         // stands for how partitions are picked; the sink's to read
+	Stage       int32         // of the spool; the sink's to read
+	Spooled     bool          // the sink puts batches into a spool, which gives them their sequences
 	MinBackoff  time.Duration
 	MaxBackoff  time.Duration
 }
@@ -36,6 +39,14 @@ type Record struct {
 	Headers    []recordbatch.RecordHeader
 	Trace      string // W3C traceparent of the publish, if it is traced
 	Bytes      int64  // what Owner.Resolved gives back
+	Claim      any    // what Owner.Sending and Owner.Settled are told of; nil: nothing
+}
+
+// Claimed is a message of a batch that came with a claim.
+type Claimed struct {
+	Index     int // in the batch
+	Timestamp int64
+	Claim     any
 }
 
 // Fill is why a batch was closed.
@@ -64,6 +75,12 @@ type Owner interface {
 	Answered(messages int, waited time.Duration, err error)
 	// Resolved is called once for each batch: its memory is free.
 	Resolved(bytes int64)
+	// Sending is called for a batch with claims before it is sent under an identity that it did not have before: Batch.Identity, or
+	// the number of its entry in a spool.
+	Sending(b *Batch, entry uint64)
+	// Settled is called once for a batch with claims, before its waiters are woken: it is in the log at that offset (-1: in a spool),
+	// or, where ok is false, it is not and never will be. When the agent stops before either, it is not called.
+	Settled(b *Batch, baseOffset, appendTime int64, ok bool)
 }
 
 // Stats describe an encoded batch.

@@ -30,6 +30,9 @@ func (s *source) append(now time.Time, r *Record) (*Batch, int) {
 	}
 	i := b.count
 	b.builder.Append(r.Timestamp, r.Key, r.Value, r.Headers)
+	if r.Claim != nil {
+		b.claims = append(b.claims, Claimed{Index: i, Timestamp: r.Timestamp, Claim: r.Claim})
+	}
 	b.count++
 	b.bytes += r.Bytes
 	if b.queued {

@@ -29,6 +29,10 @@ func (l *Lane) Acked(b *Batch, baseOffset, appendTime int64) {
 	ready := l.advance()
 	l.mu.Unlock()
 
+	if baseOffset >= 0 {
+		l.end.Store(baseOffset + int64(b.count) + 1)
+	}
+	b.settled(baseOffset, appendTime, true)
 	if first {
 		b.wake()
 	}
@@ -66,6 +70,9 @@ func (l *Lane) Refused(b *Batch, r Refusal, cause error) {
 	ready := l.advance()
 	l.mu.Unlock()
 
+	if r == Fatal {
+		b.settled(0, 0, false)
+	}
 	if first {
 		b.wake()
 	}
@@ -220,6 +227,7 @@ func (l *Lane) expire(now time.Time, stop error) {
 		b.wake()
 	}
 	for _, b := range dropped {
+		b.settled(0, 0, false)
 		b.wake()
 		b.resolve(false)
 	}

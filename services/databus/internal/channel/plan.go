@@ -12,6 +12,7 @@ import (
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/internal/routing"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // The defaults of everything that a config leaves out.
@@ -24,6 +25,8 @@ const (
 	DefaultDeliveryTimeout = 10 * time.Second
 	DefaultMaxMessageBytes = 1 << 20
 	DefaultIdempotency     = 10 * time.Minute
+	DefaultSpoolBytes      = 1 << 30
+	DefaultBlockTimeout    = 5 * time.Second
 )
 
 // minBackoff keeps a config that says zero from repeating without a pause.
@@ -42,11 +45,15 @@ type Plan struct {
 	Durability      databusv1.Durability
 	Paused          bool
 	MaxMessageBytes int
-	MaxPendingBytes int64 // 0: the agent's default
-	MessagesPerSec  int64 // 0: no limit
-	BytesPerSec     int64 // 0: no limit
-	Idempotency     time.Duration
+	MaxPendingBytes int64         // 0: the agent's default
+	MessagesPerSec  int64         // 0: no limit
+	BytesPerSec     int64         // 0: no limit
+	Idempotency     time.Duration // 0: ids are not looked at
+	Spool           spool.Limit
 }
+
+// Spooled says whether a 2xx promises the agent's disk.
+func (p *Plan) Spooled() bool { return p.Durability == databusv1.Durability_DURABILITY_SPOOLED }
 
 // Compiler makes plans. It may be used concurrently.
 type Compiler struct{ routes *routing.Compiler }
@@ -92,6 +99,9 @@ func (c *Compiler) Compile(ch *databusv1.Channel) (*Plan, error) {
 	p.MaxPendingBytes = cfg.GetLimits().GetMaxPendingBytes()
 	p.MessagesPerSec = cfg.GetRateLimit().GetMessagesPerSecond()
 	p.BytesPerSec = cfg.GetRateLimit().GetBytesPerSecond()
+	p.Spool = spoolLimit(cfg.GetSpool())
+	p.Batch.Spooled = p.Spooled()
+	p.Batch.Layout = int32(p.Strategy)
 	p.Idempotency = duration(cfg.GetIdempotency().GetWindow(), DefaultIdempotency)
 	return p, nil
 }
@@ -105,6 +115,19 @@ func (c *Compiler) table(name string, routes []*databusv1.Route) (*routing.Table
 		}
 	}
 	return c.routes.Table(list)
+}
+
+var policies = map[databusv1.SpoolFullPolicy]spool.Policy{
+	databusv1.SpoolFullPolicy_SPOOL_FULL_POLICY_REJECT:      spool.Reject,
+	databusv1.SpoolFullPolicy_SPOOL_FULL_POLICY_BLOCK:       spool.Block,
+	databusv1.SpoolFullPolicy_SPOOL_FULL_POLICY_SHED_OLDEST: spool.ShedOldest,
+}
+
+func spoolLimit(c *databusv1.Spool) spool.Limit {
+	return spool.Limit{
+		Bytes: orDefault(c.GetMaxBytes(), DefaultSpoolBytes), Policy: policies[c.GetWhenFull()],
+		Timeout: duration(c.GetBlockTimeout(), DefaultBlockTimeout),
+	}
 }
 
 func batchOptions(cfg *databusv1.ChannelConfig) (batcher.Options, error) {
@@ -147,8 +170,12 @@ func codecOf(c databusv1.Codec) (recordbatch.Codec, error) {
 	return codec, nil
 }
 
-// SameRouting tells whether a key goes to the same partition under both plans, as far as the config decides it.
+// SameRouting tells whether a key goes the same way under both plans, to the same partition and through the spool or not, as far
+// as the config decides it.
 func SameRouting(a, b *Plan) bool {
+	if a.Spooled() != b.Spooled() {
+		return false
+	}
 	routing := func(p *Plan) *databusv1.ChannelConfig {
 		return &databusv1.ChannelConfig{Routes: p.Config.GetRoutes(), KeyPath: p.Config.GetKeyPath(),
 			Partitioner: &databusv1.Partitioner{Strategy: p.Strategy}, Lanes: p.Config.GetLanes()}

@@ -9,7 +9,9 @@ import (
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/channel"
+	"github.com/databus-suite/databus/services/databus/internal/dedup"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // live is a channel that runs: what stays across its revisions.
@@ -19,6 +21,8 @@ type live struct {
 	share     *memory.Share
 	limits    limits
 	stats     stats
+	spool     *spool.Channel // nil: the agent has none
+	ids       *dedup.Channel // nil: the agent remembers none
 	active    atomic.Pointer[active]
 }
 
@@ -48,6 +52,9 @@ func (l *live) Answered(messages int, waited time.Duration, err error) {
 
 func (l *live) Resolved(bytes int64) { l.share.Release(bytes) }
 
+// Name of the channel, for the spool.
+func (l *live) Name() string { return l.name }
+
 // Apply takes a plan into use. Messages of the plan before go out as they were routed; where the new plan may route a key
 // elsewhere, its messages wait until those are answered. Calls of Apply, Remove and TopicChanged are serialised here.
 func (p *Publisher) Apply(plan *channel.Plan) {
@@ -56,19 +63,19 @@ func (p *Publisher) Apply(plan *channel.Plan) {
 	x, ok := p.channels.Load(plan.Name)
 	if !ok {
 		l := &live{publisher: p, name: plan.Name, share: p.cfg.Memory.NewShare(plan.MaxPendingBytes)}
-		l.limits.set(plan)
+		l.apply(plan)
 		// A channel that was deleted and made again goes on behind what its predecessor has not sent yet.
-		gen := p.cfg.Batcher.NewGeneration(p.retired.last(plan.Name), l, p.options(plan))
+		gen := l.generation(p.retired.gens[plan.Name], plan)
 		l.active.Store(&active{live: l, plan: plan, gen: gen})
 		p.channels.Store(plan.Name, l)
 		return
 	}
 	l := x.(*live)
 	old := l.active.Load()
-	l.share.SetLimit(plan.MaxPendingBytes)
-	l.limits.set(plan)
+	l.apply(plan)
 	if channel.SameRouting(old.plan, plan) {
 		o := p.options(plan)
+		o.Stage = old.gen.Options().Stage
 		old.gen.SetOptions(o)
 		next := &active{live: l, plan: plan, gen: old.gen}
 		next.fixed.Store(old.fixed.Load())
@@ -81,9 +88,9 @@ func (p *Publisher) Apply(plan *channel.Plan) {
 // roll begins a new generation.
 func (l *live) roll(old *active, plan *channel.Plan) {
 	p := l.publisher
-	gen := p.cfg.Batcher.NewGeneration(old.gen, l, p.options(plan))
-	l.active.Store(&active{live: l, plan: plan, gen: gen})
 	p.retired.add(l.name, old.gen)
+	gen := l.generation(p.retired.gens[l.name], plan)
+	l.active.Store(&active{live: l, plan: plan, gen: gen})
 	old.gen.Retire()
 }
 
@@ -134,7 +141,9 @@ func (p *Publisher) TopicChanged(name string) {
 			if t.Partitions() != now.Partitions {
 				l.roll(a, a.plan)
 			} else {
-				a.gen.SetOptions(p.options(a.plan))
+				o := p.options(a.plan)
+				o.Stage = a.gen.Options().Stage
+				a.gen.SetOptions(o)
 			}
 		}
 		return true
@@ -153,13 +162,6 @@ func (r *retired) add(name string, g *batcher.Generation) {
 	}
 	r.prune()
 	r.gens[name] = append(r.gens[name], g)
-}
-
-func (r *retired) last(name string) *batcher.Generation {
-	if list := r.gens[name]; len(list) > 0 {
-		return list[len(list)-1]
-	}
-	return nil
 }
 
 func (r *retired) prune() {
@@ -195,7 +197,20 @@ func (p *Publisher) Drain(ctx context.Context) error {
 		return true
 	})
 	p.retired.mu.Unlock()
-	return p.cfg.Batcher.Drain(ctx, all)
+	var spooled, direct []*batcher.Generation
+	for _, g := range all {
+		if g.Spooled() {
+			spooled = append(spooled, g)
+		} else {
+			direct = append(direct, g)
+		}
+	}
+	if p.cfg.Spooled != nil {
+		if err := p.cfg.Spooled.Drain(ctx, spooled); err != nil {
+			return err
+		}
+	}
+	return p.cfg.Batcher.Drain(ctx, direct)
 }
 
 // Reports tell how each channel fares.
@@ -206,7 +221,7 @@ func (p *Publisher) Reports() []*databusv1.ChannelReport {
 		a := l.active.Load()
 		accepted, rejected := l.stats.totals()
 		out = append(out, &databusv1.ChannelReport{Channel: l.name, Revision: a.plan.Revision, Accepted: accepted,
-			Rejected: rejected, PendingBytes: l.share.Used(), Circuit: a.circuit()})
+			Rejected: rejected, PendingBytes: l.share.Used(), SpoolBytes: l.spooled().Bytes, Circuit: a.circuit()})
 		return true
 	})
 	return out

@@ -13,6 +13,7 @@ import (
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/internal/wirejson"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/dedup"
 )
 
 // Pending is a request's messages on their way. It belongs to one goroutine; Get and Put reuse it.
@@ -30,6 +31,9 @@ type slot struct {
 	index     int
 	timestamp int64
 	err       *errs.Error
+	first     *dedup.Result // of the first message with the same id
+	claim     *dedup.Claim  // of that message, while it is not answered
+	patience  time.Duration // for it
 }
 
 var pool = sync.Pool{New: func() any { return new(Pending) }}
@@ -84,7 +88,15 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 	var last *batcher.Batch
 	for i := range p.slots {
-		b := p.slots[i].batch
+		s := &p.slots[i]
+		if s.claim != nil {
+			s.await(ctx.Done())
+			if ctx.Err() != nil {
+				return errs.From(context.Cause(ctx))
+			}
+			continue
+		}
+		b := s.batch
 		if b == nil || b == last {
 			continue
 		}
@@ -114,7 +126,15 @@ func (p *Pending) Notify(fn func()) {
 	}
 	var last *batcher.Batch
 	for i := range p.slots {
-		if b := p.slots[i].batch; b != nil && b != last {
+		s := &p.slots[i]
+		if s.claim != nil {
+			left.Add(1)
+			go func() { // rare: a repeat of what is still in flight
+				s.await(nil)
+				done()
+			}()
+		}
+		if b := s.batch; b != nil && b != last {
 			last = b
 			left.Add(1)
 			b.Notify(done)
@@ -134,11 +154,16 @@ func (p *Pending) Results() []wirejson.Result {
 		switch {
 		case s.err != nil:
 			r = wirejson.Result{Err: at(s.err, i, len(p.slots))}
+		case s.first != nil || s.claim != nil:
+			r = s.repeat(p.buffered)
 		case !p.buffered:
 			base, appendTime, err := s.batch.Result()
 			if err != nil {
 				r = wirejson.Result{Err: failure(s.batch, err)}
 				break
+			}
+			if base < 0 {
+				break // spooled
 			}
 			r.Placed, r.Partition, r.Offset = true, s.batch.Partition(), base+int64(s.index)
 			if appendTime > 0 {

@@ -8,13 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/internal/wirejson"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/dedup"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
+	"github.com/databus-suite/databus/services/databus/internal/relay"
 	"github.com/databus-suite/databus/services/databus/internal/sender"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // recordOverhead is what a message costs in memory besides its bytes.
@@ -29,9 +31,16 @@ type Topics interface {
 // Config of a Publisher.
 type Config struct {
 	Batcher *batcher.Batcher
-	Topics  Topics
-	Memory  *memory.Pool
-	Logger  *slog.Logger
+	// Spooled is the batcher of channels whose level is SPOOLED, and Spool what is behind it. Nil: the agent has none.
+	Spooled *batcher.Batcher
+	Spool   *spool.Spool
+	// Relayed tells how the sending of a topic's spooled batches fares.
+	Relayed func(topic string) relay.State
+	// IDs are remembered for idempotency. Nil: none are.
+	IDs    *dedup.Store
+	Topics Topics
+	Memory *memory.Pool
+	Logger *slog.Logger
 	// Find looks for a channel that has no plan yet, and applies it, or says that there is none.
 	Find func(ctx context.Context, name string) error
 	// Measure gets every channel's events. Nil: nobody looks.
@@ -91,7 +100,7 @@ func (p *Publisher) Enqueue(ctx context.Context, r *Request, out *Pending) error
 			return err
 		}
 		a := l.active.Load()
-		if err := p.admit(l, a, now, len(r.Messages), size); err != nil {
+		if err := p.admit(ctx, l, a, now, len(r.Messages), size); err != nil {
 			l.stats.refuse(err, len(r.Messages))
 			return err
 		}
@@ -101,7 +110,7 @@ func (p *Publisher) Enqueue(ctx context.Context, r *Request, out *Pending) error
 			return nil
 		}
 		// A newer plan came in between, or the channel went away.
-		l.share.Release(held(size, len(r.Messages)))
+		a.release(held(size, len(r.Messages)))
 	}
 }
 
@@ -124,7 +133,7 @@ func (p *Publisher) live(ctx context.Context, name string) (*live, error) {
 func held(size int64, messages int) int64 { return size + int64(messages)*recordOverhead }
 
 // admit decides about the request as a whole. After nil its bytes are reserved.
-func (p *Publisher) admit(l *live, a *active, now time.Time, messages int, size int64) error {
+func (p *Publisher) admit(ctx context.Context, l *live, a *active, now time.Time, messages int, size int64) error {
 	plan := a.plan
 	if p.closing.Load() {
 		return errs.New(errs.Unavailable, "AGENT_STOPPING", "the agent is stopping").WithRetryAfter(time.Second)
@@ -133,14 +142,17 @@ func (p *Publisher) admit(l *live, a *active, now time.Time, messages int, size 
 		return errs.New(errs.Unavailable, "CHANNEL_PAUSED", "channel %q is paused", l.name).WithRetryAfter(5*time.Second).
 			WithNext("resume it: databus channel update %s --set paused=false", l.name)
 	}
-	if plan.Durability == databusv1.Durability_DURABILITY_SPOOLED {
+	if plan.Spooled() && l.spool == nil {
 		return errs.New(errs.Precondition, "NO_SPOOL", "channel %q promises SPOOLED, and this agent has no spool", l.name).
-			WithNext("use durability DURABLE or BUFFERED")
+			WithNext("give the agent a data_dir, or use durability DURABLE or BUFFERED")
 	}
 	if wait := l.limits.take(now, messages, size); wait > 0 {
 		return errs.New(errs.Exhausted, "RATE_LIMITED", "channel %q is past its rate limit on this agent", l.name).WithRetryAfter(wait)
 	}
 	err := l.share.Reserve(held(size, messages))
+	if err == nil && plan.Spooled() {
+		return l.reserveSpool(ctx, held(size, messages))
+	}
 	if err == nil {
 		return nil
 	}

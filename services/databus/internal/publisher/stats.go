@@ -6,12 +6,14 @@ import (
 
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
 // stats is what a channel has seen since the agent started. Methods may run concurrently.
 type stats struct {
 	accepted atomic.Int64
 	acked    atomic.Int64
+	repeated atomic.Int64
 	failed   atomic.Int64
 	rejected sync.Map // reason → *atomic.Int64
 	batches  [len(batcher.Fills)]atomic.Int64
@@ -57,6 +59,8 @@ type Totals struct {
 	Accepted        int64
 	Acknowledged    int64
 	Failed          int64
+	Repeated        int64
+	Spool           spool.Stats
 	Rejected        map[string]int64 // by reason
 	Batches         [len(batcher.Fills)]int64
 	RawBytes, Bytes int64
@@ -70,7 +74,8 @@ func (p *Publisher) Totals(yield func(Totals)) {
 		l := x.(*live)
 		t := Totals{Channel: l.name, Accepted: l.stats.accepted.Load(), Acknowledged: l.stats.acked.Load(),
 			Failed: l.stats.failed.Load(), Rejected: make(map[string]int64), RawBytes: l.stats.raw.Load(),
-			Bytes: l.stats.encoded.Load(), PendingBytes: l.share.Used(), Revision: l.active.Load().plan.Revision}
+			Bytes: l.stats.encoded.Load(), PendingBytes: l.share.Used(),
+			Repeated: l.stats.repeated.Load(), Spool: l.spooled(), Revision: l.active.Load().plan.Revision}
 		l.stats.rejected.Range(func(reason, c any) bool {
 			t.Rejected[reason.(string)] = c.(*atomic.Int64).Load()
 			return true

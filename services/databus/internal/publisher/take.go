@@ -19,7 +19,7 @@ const LaneHeader = "databus-lane"
 
 // take hands each message to its batch, or notes why not. The request's bytes are reserved; those of refused messages go back.
 func (a *active) take(ctx context.Context, r *Request, out *Pending, now time.Time) {
-	out.buffered = a.plan.Durability != databusv1.Durability_DURABILITY_DURABLE
+	out.buffered = a.plan.Durability == databusv1.Durability_DURABILITY_BUFFERED
 	nowMillis := now.UnixMilli()
 	accepted := 0
 	for i := range r.Messages {
@@ -30,21 +30,44 @@ func (a *active) take(ctx context.Context, r *Request, out *Pending, now time.Ti
 			s.timestamp = m.TimestampMillis
 		}
 		err := a.one(ctx, r, m, s, out, now, bytes)
-		if err == nil {
+		if err == nil && s.batch != nil {
 			accepted++
 			continue
 		}
-		s.err = err
-		a.live.share.Release(bytes)
-		a.live.stats.refuse(err, 1)
+		a.release(bytes)
+		if err != nil {
+			s.err = err
+			a.live.stats.refuse(err, 1)
+		} else {
+			a.live.stats.repeated.Add(1)
+		}
 	}
 	a.live.stats.accepted.Add(int64(accepted))
 }
 
+// one takes one message, unless its id was seen before.
 func (a *active) one(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, bytes int64) *errs.Error {
 	if err := a.check(m); err != nil {
 		return err
 	}
+	record := batcher.Record{Timestamp: s.timestamp, Trace: r.Trace, Bytes: bytes}
+	if m.ID == "" || a.live.ids == nil || a.plan.Idempotency <= 0 {
+		return a.place(ctx, r, m, s, out, now, &record)
+	}
+	mine, err := a.claim(m, s)
+	if err != nil || mine == nil {
+		return err
+	}
+	record.Claim = mine
+	if err := a.place(ctx, r, m, s, out, now, &record); err != nil {
+		a.live.ids.Abandon(mine)
+		return err
+	}
+	return nil
+}
+
+// place routes a message and adds it to its batch.
+func (a *active) place(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, record *batcher.Record) *errs.Error {
 	key := m.Key
 	if key == nil && a.plan.KeyPath != nil && m.Value != nil && (r.JSON || wirejson.ValidJSON(m.Value) == nil) {
 		key, _ = a.plan.KeyPath.Key(m.Value)
@@ -65,10 +88,9 @@ func (a *active) one(ctx context.Context, r *Request, m *wirejson.Message, s *sl
 		return errs.New(errs.Unavailable, "BROKER_UNAVAILABLE", "the broker takes no appends to %s/%d", topic.Name(), partition).
 			WithRetryAfter(time.Second).Wrap(cause)
 	}
-	record := batcher.Record{Timestamp: s.timestamp, Key: key, Value: m.Value, Headers: out.headers(m.Headers, r.Headers),
-		Trace: r.Trace, Bytes: bytes}
+	record.Key, record.Value, record.Headers = key, m.Value, out.headers(m.Headers, r.Headers)
 	s.topic = topic.Name()
-	s.batch, s.index = topic.Append(now, partition, &record)
+	s.batch, s.index = topic.Append(now, partition, record)
 	return nil
 }
 
@@ -178,6 +200,11 @@ func (a *active) broken(now time.Time) error {
 func (a *active) circuit() databusv1.CircuitState {
 	state := databusv1.CircuitState_CIRCUIT_STATE_UNSPECIFIED
 	for _, t := range a.gen.Topics() {
+		if f := a.live.publisher.cfg.Relayed; f != nil && a.plan.Spooled() {
+			if !f(t.Name()).Failing.IsZero() {
+				return databusv1.CircuitState_CIRCUIT_STATE_OPEN
+			}
+		}
 		for _, l := range t.Lanes() {
 			s := l.State()
 			switch {

@@ -62,8 +62,11 @@ func New(cfg Config) *Sender {
 	return &Sender{cfg: cfg, ids: producers{log: cfg.Log}, ctx: ctx, cancel: cancel, streams: make(map[string]*stream)}
 }
 
-// Ready puts the lane in its topic's line.
-func (s *Sender) Ready(l *batcher.Lane) {
+// Ready puts the batcher's lane in its topic's line.
+func (s *Sender) Ready(l *batcher.Lane) { s.Push(batched{l}) }
+
+// Push puts a lane in its topic's line. The lane is not pushed again before its Next has returned nothing.
+func (s *Sender) Push(l Lane) {
 	s.mu.RLock()
 	t := s.streams[l.Topic()]
 	s.mu.RUnlock()

@@ -25,10 +25,11 @@ type stream struct {
 	sender *Sender
 	topic  string
 	signal chan struct{}
+	ends   map[int32]int64 // of the partitions, when the stream was first used; run's own
 
 	mu    sync.Mutex
-	lanes []*batcher.Lane // ready, in the order in which they became so
-	call  *call           // nil while there is none
+	lanes []Lane // ready, in the order in which they became so
+	call  *call  // nil while there is none
 }
 
 // call is one AppendStream call.
@@ -39,14 +40,14 @@ type call struct {
 
 	mu          sync.Mutex
 	sequence    int64
-	outstanding map[int64]*batcher.Batch
+	outstanding map[int64]Batch
 }
 
 func newStream(s *Sender, topic string) *stream {
 	return &stream{sender: s, topic: topic, signal: make(chan struct{}, 1)}
 }
 
-func (t *stream) push(l *batcher.Lane) {
+func (t *stream) push(l Lane) {
 	t.mu.Lock()
 	t.lanes = append(t.lanes, l)
 	t.mu.Unlock()
@@ -56,7 +57,7 @@ func (t *stream) push(l *batcher.Lane) {
 	}
 }
 
-func (t *stream) pop() *batcher.Lane {
+func (t *stream) pop() Lane {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.lanes) == 0 {
@@ -97,8 +98,8 @@ func (t *stream) run(ctx context.Context) {
 }
 
 // serve sends one batch of the lane, and puts the lane back in line: lanes take turns.
-func (t *stream) serve(ctx context.Context, c *call, l *batcher.Lane) {
-	b, needProducer := l.Take()
+func (t *stream) serve(ctx context.Context, c *call, l Lane) {
+	b, needProducer := l.Next()
 	switch {
 	case needProducer:
 		id, epoch, err := t.sender.ids.next(ctx)
@@ -106,6 +107,7 @@ func (t *stream) serve(ctx context.Context, c *call, l *batcher.Lane) {
 			l.Stalled(err)
 			pause(ctx, 100*time.Millisecond)
 		} else {
+			t.tellEnd(ctx, l)
 			l.SetProducer(id, epoch)
 		}
 	case b == nil:
@@ -116,16 +118,36 @@ func (t *stream) serve(ctx context.Context, c *call, l *batcher.Lane) {
 	t.push(l)
 }
 
-func (t *stream) send(c *call, l *batcher.Lane, b *batcher.Batch) {
+// tellEnd tells a lane that is about to begin where its partition ends. Not to know it costs a longer search, should the fate of
+// one of its batches be in doubt.
+func (t *stream) tellEnd(ctx context.Context, l Lane) {
+	if t.ends == nil {
+		ctx, cancel := context.WithTimeout(ctx, resolveWithin)
+		defer cancel()
+		res, err := t.sender.cfg.Log.ListOffsets(ctx, &brokerv1.ListOffsetsRequest{Topic: t.topic, At: &brokerv1.ListOffsetsRequest_Latest{Latest: true}})
+		if err != nil {
+			return
+		}
+		t.ends = make(map[int32]int64, len(res.Offsets))
+		for _, o := range res.Offsets {
+			t.ends[o.Partition] = o.Offset
+		}
+	}
+	if end, ok := t.ends[l.Partition()]; ok {
+		l.SetEnd(end)
+	}
+}
+
+func (t *stream) send(c *call, l Lane, b Batch) {
 	data, err := b.Bytes()
 	if err != nil {
-		l.Refused(b, batcher.Fatal, errs.New(errs.Internal, "BATCH_NOT_BUILT", "build a batch for %s/%d", l.Topic(), l.Partition()).Wrap(err))
+		b.Refused(batcher.Fatal, errs.New(errs.Internal, "BATCH_NOT_BUILT", "build a batch for %s/%d", l.Topic(), l.Partition()).Wrap(err))
 		return
 	}
 	req := brokerv1.AppendStreamRequest{Topic: t.topic, Partition: l.Partition(), Ack: brokerv1.AckLevel_ACK_LEVEL_DURABLE,
 		Traceparent: b.Trace(), Batches: data}
 	if req.Sequence = c.register(b); req.Sequence == 0 {
-		l.Lost(b, errBroken)
+		b.Lost(errBroken)
 		return
 	}
 	if err := c.client.Send(&req); err != nil {
@@ -137,7 +159,7 @@ func (t *stream) send(c *call, l *batcher.Lane, b *batcher.Batch) {
 var errBroken = errors.New("the append stream broke")
 
 // register notes that the batch goes out. It returns 0 on a call that has ended.
-func (c *call) register(b *batcher.Batch) int64 {
+func (c *call) register(b Batch) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.outstanding == nil {
@@ -175,7 +197,7 @@ func (c *call) close() {
 
 // ensure returns a call that is open. While none can be opened it backs off, and tells the lanes in line why. It returns nil
 // when ctx ends.
-func (t *stream) ensure(ctx context.Context, c *call, l *batcher.Lane) *call {
+func (t *stream) ensure(ctx context.Context, c *call, l Lane) *call {
 	if c != nil && !c.ended() {
 		return c
 	}
@@ -188,7 +210,7 @@ func (t *stream) ensure(ctx context.Context, c *call, l *batcher.Lane) *call {
 		}
 		l.Stalled(err)
 		t.mu.Lock()
-		waiting := append([]*batcher.Lane(nil), t.lanes...)
+		waiting := append([]Lane(nil), t.lanes...)
 		t.mu.Unlock()
 		for _, other := range waiting {
 			other.Stalled(err)
@@ -205,7 +227,7 @@ func (t *stream) open(ctx context.Context) (*call, error) {
 		cancel()
 		return nil, errs.From(err)
 	}
-	c := &call{client: client, cancel: cancel, done: make(chan struct{}), outstanding: make(map[int64]*batcher.Batch)}
+	c := &call{client: client, cancel: cancel, done: make(chan struct{}), outstanding: make(map[int64]Batch)}
 	t.sender.work.Go(func() { t.receive(c) })
 	return c, nil
 }
@@ -248,17 +270,17 @@ func (t *stream) lost(c *call, err error) {
 	sort.Slice(sequences, func(i, j int) bool { return sequences[i] < sequences[j] })
 	for _, n := range sequences {
 		b := outstanding[n]
-		b.Lane().Lost(b, err)
+		b.Lost(err)
 	}
 }
 
-func (t *stream) report(b *batcher.Batch, res *brokerv1.AppendStreamResponse) {
+func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
 	if res.Error == nil {
 		var at int64
 		if res.AppendTime != nil {
 			at = res.AppendTime.AsTime().UnixMilli()
 		}
-		b.Lane().Acked(b, res.BaseOffset, at)
+		b.Acked(res.BaseOffset, at)
 		return
 	}
 	err := errs.FromProto(res.Error)
@@ -269,7 +291,7 @@ func (t *stream) report(b *batcher.Batch, res *brokerv1.AppendStreamResponse) {
 	if err.Reason == reasonTopicNotFound {
 		t.sender.cfg.Topics.Missing(t.topic)
 	}
-	b.Lane().Refused(b, r, err)
+	b.Refused(r, err)
 }
 
 // The broker's reasons that the agent acts upon.

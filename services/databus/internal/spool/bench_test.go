@@ -17,7 +17,7 @@ func BenchmarkAppend(b *testing.B) {
 		var wg sync.WaitGroup
 		for pb.Next() {
 			wg.Add(1)
-			e := Entry{Channel: "c", Topic: "orders", Partitions: 1, Batch: batch}
+			e := Entry{Channel: "c", Topic: "orders", Layout: 1, Batch: batch}
 			if err := s.Append(e, func(err error) {
 				if err != nil {
 					b.Error(err)

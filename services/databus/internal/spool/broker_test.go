@@ -182,10 +182,10 @@ func putAll(t testing.TB, s *Spool, p place, batches ...string) {
 	}
 }
 
-func putOne(t testing.TB, s *Spool, channel string, p place, partitions int32, values string) error {
+func putOne(t testing.TB, s *Spool, channel string, p place, layout int32, values string) error {
 	t.Helper()
 	errc := make(chan error, 1)
-	e := Entry{Channel: channel, Topic: p.topic, Partition: p.partition, Partitions: partitions, Batch: batchOf(t, strings.Fields(values)...)}
+	e := Entry{Channel: channel, Topic: p.topic, Partition: p.partition, Layout: layout, Batch: batchOf(t, strings.Fields(values)...)}
 	if err := s.Append(e, func(err error) { errc <- err }); err != nil {
 		return err
 	}

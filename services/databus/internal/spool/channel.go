@@ -35,15 +35,24 @@ type Channel struct {
 	// Guarded by the spool's lock.
 	items    []*item // oldest first; done ones may still be among them
 	done     int     // of items
-	messages int64   // on disk
-	bytes    int64   // on disk
+	stage    int32
+	live     map[int32]int // batches on disk, by stage
+	holds    []int32
+	drains   []waitDrained
+	messages int64 // on disk
+	bytes    int64 // on disk
 	shed     int64
 	freed    chan struct{} // closed when room appears; nil while nobody waits
-	drained  chan struct{} // closed when nothing is left; nil while nobody waits
+}
+
+// waitDrained is someone who waits in Drained.
+type waitDrained struct {
+	stage int32
+	done  chan struct{}
 }
 
 func newChannel(s *Spool, name string) *Channel {
-	ch := &Channel{spool: s, name: name}
+	ch := &Channel{spool: s, name: name, live: make(map[int32]int)}
 	ch.limit.Store(&Limit{})
 	return ch
 }
@@ -180,31 +189,87 @@ func (ch *Channel) Stats() Stats {
 	return st
 }
 
-// Drained is closed once the channel has nothing in the spool: neither on disk nor reserved for it. It is for a channel whose
-// level changes and whose next messages must come after the spooled ones.
-func (ch *Channel) Drained() <-chan struct{} {
+// NextStage begins a stage: a run of entries that Hold and Drained can tell from those before. What was found on disk is of stage 0.
+func (ch *Channel) NextStage() int32 {
 	ch.spool.mu.Lock()
 	defer ch.spool.mu.Unlock()
-	if ch.used.Load() == 0 {
-		c := make(chan struct{})
+	ch.stage++
+	return ch.stage
+}
+
+// Stage is the newest stage.
+func (ch *Channel) Stage() int32 {
+	ch.spool.mu.Lock()
+	defer ch.spool.mu.Unlock()
+	return ch.stage
+}
+
+// Drained is closed once nothing on disk is of the stage or one before. It is for what must reach the broker after that. Batches that
+// are still to be written do not count.
+func (ch *Channel) Drained(stage int32) <-chan struct{} {
+	ch.spool.mu.Lock()
+	defer ch.spool.mu.Unlock()
+	c := make(chan struct{})
+	if ch.emptyLocked(stage) {
 		close(c)
-		return c
+	} else {
+		ch.drains = append(ch.drains, waitDrained{stage, c})
 	}
-	if ch.drained == nil {
-		ch.drained = make(chan struct{})
+	return c
+}
+
+func (ch *Channel) emptyLocked(stage int32) bool {
+	for s := range ch.live {
+		if s <= stage {
+			return false
+		}
 	}
-	return ch.drained
+	return true
+}
+
+// Hold keeps the batches of a stage and later ones in the spool until Unhold, because something else of the channel must reach the
+// broker first. New ones are taken all the same.
+func (ch *Channel) Hold(stage int32) {
+	ch.spool.mu.Lock()
+	ch.holds = append(ch.holds, stage)
+	ch.spool.mu.Unlock()
+}
+
+// Unhold ends a Hold.
+func (ch *Channel) Unhold(stage int32) {
+	s := ch.spool
+	s.mu.Lock()
+	if i := slices.Index(ch.holds, stage); i >= 0 {
+		ch.holds = slices.Delete(ch.holds, i, i+1)
+	}
+	var woken []*Queue
+	for _, q := range s.queues {
+		if q.readyLocked() {
+			woken = append(woken, q)
+		}
+	}
+	s.mu.Unlock()
+	s.ready(woken)
+}
+
+// heldLocked says whether a batch of the stage must stay.
+func (ch *Channel) heldLocked(stage int32) bool {
+	return slices.ContainsFunc(ch.holds, func(from int32) bool { return stage >= from })
 }
 
 // addLocked notes a batch that is on disk now. Its bytes are in used already.
 func (ch *Channel) addLocked(it *item) {
 	ch.items = append(ch.items, it)
+	ch.live[it.stage]++
 	ch.messages += int64(it.count)
 	ch.bytes += int64(it.size)
 }
 
 // removeLocked notes that a batch is done. The caller compacts.
 func (ch *Channel) removeLocked(it *item) {
+	if ch.live[it.stage]--; ch.live[it.stage] == 0 {
+		delete(ch.live, it.stage)
+	}
 	ch.messages -= int64(it.count)
 	ch.bytes -= int64(it.size)
 	ch.done++
@@ -235,8 +300,11 @@ func (ch *Channel) wakeLocked() {
 		close(ch.freed)
 		ch.freed = nil
 	}
-	if ch.drained != nil && ch.used.Load() == 0 {
-		close(ch.drained)
-		ch.drained = nil
-	}
+	ch.drains = slices.DeleteFunc(ch.drains, func(d waitDrained) bool {
+		empty := ch.emptyLocked(d.stage)
+		if empty {
+			close(d.done)
+		}
+		return empty
+	})
 }

@@ -199,10 +199,6 @@ func (s *Spool) beginFile(f *file, c *commit) {
 	for p, q := range s.queues {
 		if q.disposableLocked(oldest) {
 			delete(s.queues, p)
-			q.topic.forget(q)
-			if len(q.topic.queues) == 0 {
-				delete(s.topics, p.topic)
-			}
 			continue
 		}
 		all = append(all, q)
@@ -237,7 +233,7 @@ func (s *Spool) apply(c *commit) {
 	for _, a := range c.entries {
 		a.item.channel = s.channelLocked(a.entry.Channel)
 		q := s.queueLocked(place{a.entry.Topic, a.entry.Partition})
-		q.pushLocked(a.item, a.entry.Partitions)
+		q.pushLocked(a.item, a.entry.Layout)
 		ready[q] = struct{}{}
 	}
 	gone := s.dropFilesLocked()
@@ -289,16 +285,6 @@ func (s *Spool) fail(c *commit, err error) {
 	}
 	if !closed {
 		s.lazy.Reset(max(s.cfg.MarkDelay, 100*time.Millisecond))
-	}
-}
-
-// forget removes a queue from its topic.
-func (t *topic) forget(q *Queue) {
-	for i, other := range t.queues {
-		if other == q {
-			t.queues = append(t.queues[:i:i], t.queues[i+1:]...)
-			return
-		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (c *crashed) live(s *Spool) {
 			for range 1 + c.r.IntN(4) { // a group
 				c.next++
 				value := fmt.Sprint("m", c.next)
-				e := Entry{Channel: "c", Topic: p.topic, Partition: p.partition, Partitions: 3, Batch: batchOf(c.t, value)}
+				e := Entry{Channel: "c", Topic: p.topic, Partition: p.partition, Layout: 3, Batch: batchOf(c.t, value)}
 				last := c.r.IntN(20) == 0
 				done := make(chan error, 1)
 				if err := s.Append(e, func(err error) { done <- err }); err != nil {

@@ -77,13 +77,13 @@ func (s *Spool) encodeEntry(e *encoder, a *appending, now int64) {
 	w := &s.w
 	w.ordinal++
 	id := uint64(e.number)<<32 | uint64(w.ordinal)
-	a.item = &item{id: id, created: now, file: w.file, pos: e.pos, size: int32(a.size), count: a.count}
+	a.item = &item{id: id, created: now, file: w.file, pos: e.pos, size: int32(a.size), count: a.count, stage: a.entry.Stage}
 	if a.entry.Placed != nil {
 		a.entry.Placed(id)
 	}
 	e.begin()
 	e.heads = appendEntryHead(e.heads, &entryHead{
-		id: id, created: now, count: a.count, partitions: a.entry.Partitions,
+		id: id, created: now, count: a.count, layout: a.entry.Layout,
 		place: place{a.entry.Topic, a.entry.Partition}, channel: a.entry.Channel,
 	})
 	e.end(a.entry.Batch, kindEntry)

@@ -48,12 +48,12 @@ type place struct {
 
 // entryHead is what stands in front of a batch.
 type entryHead struct {
-	id         uint64
-	created    int64 // milliseconds
-	count      int32 // messages in the batch
-	partitions int32 // of the topic, when the partition was picked
-	place      place
-	channel    string
+	id      uint64
+	created int64 // milliseconds
+	count   int32 // messages in the batch
+	layout  int32 // see Entry.Layout
+	place   place
+	channel string
 }
 
 // mark is a queue's durable state: everything up to and including through is done, and the next batch is stamped with seq.
@@ -120,7 +120,7 @@ func appendEntryHead(b []byte, h *entryHead) []byte {
 	b = binary.BigEndian.AppendUint64(b, h.id)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.created))
 	b = binary.BigEndian.AppendUint32(b, uint32(h.count))
-	b = binary.BigEndian.AppendUint32(b, uint32(h.partitions))
+	b = binary.BigEndian.AppendUint32(b, uint32(h.layout))
 	b = binary.BigEndian.AppendUint32(b, uint32(h.place.partition))
 	b = append(b, byte(len(h.place.topic)), byte(len(h.channel)))
 	b = append(b, h.place.topic...)
@@ -137,10 +137,10 @@ func parseEntry(body []byte) (h entryHead, batch []byte, err error) {
 		return h, nil, fmt.Errorf("entry: names pass its end: %w", errRecord)
 	}
 	h = entryHead{
-		id:         binary.BigEndian.Uint64(body),
-		created:    int64(binary.BigEndian.Uint64(body[8:])),
-		count:      int32(binary.BigEndian.Uint32(body[16:])),
-		partitions: int32(binary.BigEndian.Uint32(body[20:])),
+		id:      binary.BigEndian.Uint64(body),
+		created: int64(binary.BigEndian.Uint64(body[8:])),
+		count:   int32(binary.BigEndian.Uint32(body[16:])),
+		layout:  int32(binary.BigEndian.Uint32(body[20:])),
 	}
 	h.place.partition = int32(binary.BigEndian.Uint32(body[24:]))
 	rest := body[entryHeadSize:]

@@ -50,7 +50,7 @@ func FuzzRecords(f *testing.F) {
 			return
 		}
 		p := place{topic, partition}
-		h := entryHead{id: id, created: int64(id), count: 1, partitions: partition, place: p, channel: channel}
+		h := entryHead{id: id, created: int64(id), count: 1, layout: partition, place: p, channel: channel}
 		gotH, batch, err := parseEntry(append(appendEntryHead(nil, &h), body...))
 		if err != nil || gotH != h || !bytes.Equal(batch, body) {
 			t.Errorf("entry: %+v %q %v, want %+v", gotH, batch, err, h)

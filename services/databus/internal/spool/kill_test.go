@@ -35,7 +35,7 @@ func spoolForever(dir string) {
 		os.Exit(1)
 	}
 	for i := first; ; i++ {
-		e := Entry{Channel: "c", Topic: "orders", Partitions: 1, Batch: batchOf(&t, fmt.Sprint(i))}
+		e := Entry{Channel: "c", Topic: "orders", Layout: 1, Batch: batchOf(&t, fmt.Sprint(i))}
 		done := make(chan error, 1)
 		if err := s.Append(e, func(err error) { done <- err }); err != nil {
 			os.Exit(1)

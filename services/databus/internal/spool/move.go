@@ -37,7 +37,7 @@ func (s *Spool) load(items []*item) (moves []move) {
 	for _, x := range items {
 		s.mu.Lock()
 		done, f, pos := x.state.done(), x.file, x.pos
-		h := entryHead{id: x.id, created: x.created, count: x.count, place: x.queue.place, channel: x.channel.name, partitions: x.era.partitions}
+		h := entryHead{id: x.id, created: x.created, count: x.count, place: x.queue.place, channel: x.channel.name, layout: x.era.layout}
 		if !done {
 			f.refs++
 		}

@@ -36,36 +36,39 @@ type item struct {
 	count   int32
 	seq     int32 // set when it is handed out
 	state   state
+	stage   int32
 	queue   *Queue
 	channel *Channel
 	era     *era
 }
 
-// topic keeps the eras of a topic: runs of batches that were routed by the same number of partitions. A key may have another
-// partition in the next era, so none of that is handed out before all of this one is acknowledged.
-type topic struct {
-	eras   []*era
-	queues []*Queue
+// routeKey names what a channel sends to a topic.
+type routeKey struct{ channel, topic string }
+
+// route keeps the eras of what a channel sends to a topic: runs of batches of the same layout. A key may have another partition in
+// the next era, so none of that is handed out before all of this one is acknowledged.
+type route struct {
+	eras []*era
 }
 
 type era struct {
-	partitions int32
-	live       int
+	route  *route
+	layout int32
+	live   int
+	queues []*Queue // that have batches of it
 }
 
 // Queue is what the spool has for one partition, in order. One that Config.Ready or Spool.Waiting told of is valid while it has
-// batches, and then until the next Ready; Spool.Queue's is for good. It is handed out by one goroutine at a time: Next, Acked, Refused,
-// Rewind and SetProducer must not run concurrently with each other; everything else may.
+// batches, and then until the next Ready; Spool.Queue's is for good. Next, Rewind, Forget
+// and SetProducer must not run concurrently with each other; everything else may.
 type Queue struct {
 	spool *Spool
 	place place
-	topic *topic
 
 	// Guarded by the spool's lock.
 	items    []*item // by id; a done one stays only while one before it is not
 	next     int     // index in items of the next to hand out
 	live     int     // not done
-	held     int     // Hold without Release
 	state    mark    // as of the front of items
 	nextSeq  int32   // for items[next]
 	inFlight int     // handed out and not answered
@@ -99,8 +102,7 @@ func (q *Queue) Partition() int32 { return q.place.partition }
 
 // disposableLocked says whether the spool may forget an empty queue: nothing on disk needs its state, and a new producer is as good.
 func (q *Queue) disposableLocked(oldest uint32) bool {
-	return q.live == 0 && q.newest < oldest && !q.queued && q.inFlight == 0 && q.version == q.durable && q.unsaved == 0 &&
-		q.held == 0 && !q.pinned
+	return q.live == 0 && q.newest < oldest && !q.queued && q.inFlight == 0 && q.version == q.durable && q.unsaved == 0 && !q.pinned
 }
 
 // Len is how many batches are not done.
@@ -108,24 +110,6 @@ func (q *Queue) Len() int {
 	q.spool.mu.Lock()
 	defer q.spool.mu.Unlock()
 	return q.live
-}
-
-// Hold keeps the queue from handing anything out until Release, because something else must reach the partition first.
-func (q *Queue) Hold() {
-	q.spool.mu.Lock()
-	q.held++
-	q.spool.mu.Unlock()
-}
-
-// Release ends a Hold.
-func (q *Queue) Release() {
-	q.spool.mu.Lock()
-	q.held--
-	ready := q.readyLocked()
-	q.spool.mu.Unlock()
-	if ready {
-		q.spool.cfg.Ready(q)
-	}
 }
 
 // Next hands out the next batch. ok is false where there is none now; Config.Ready is called when that may have changed. The
@@ -188,7 +172,7 @@ func (q *Queue) peekLocked() *item {
 	for ; q.next < len(q.items) && q.items[q.next].state.done(); q.next++ {
 		q.nextSeq = nextSequence(q.items[q.next].seq, q.items[q.next].count)
 	}
-	if q.next == len(q.items) || q.held > 0 {
+	if q.next == len(q.items) {
 		return nil
 	}
 	if q.version != q.durable {
@@ -202,7 +186,7 @@ func (q *Queue) peekLocked() *item {
 		}
 		return nil
 	}
-	if x := q.items[q.next]; x.era == q.topic.eras[0] {
+	if x := q.items[q.next]; x.era == x.era.route.eras[0] && !x.channel.heldLocked(x.stage) {
 		return x
 	}
 	return nil
@@ -210,7 +194,7 @@ func (q *Queue) peekLocked() *item {
 
 // readyLocked says whether Config.Ready is due.
 func (q *Queue) readyLocked() bool {
-	return q.live > 0 && q.held == 0 && q.next < len(q.items)
+	return q.live > 0 && q.next < len(q.items)
 }
 
 // Acked says that the broker has made a batch that was handed out durable.
@@ -283,6 +267,18 @@ func (q *Queue) SetProducer(id int64, epoch int16) {
 	s.mu.Unlock()
 }
 
+// Forget makes the queue ask for a new producer, because the broker does not know the one it has. Nothing may be in flight.
+func (q *Queue) Forget() {
+	q.spool.mu.Lock()
+	q.state.producerID = -1
+	q.rewindLocked()
+	ready := q.readyLocked()
+	q.spool.mu.Unlock()
+	if ready {
+		q.spool.cfg.Ready(q)
+	}
+}
+
 // Producer is the producer that the queue sends as; -1: none yet.
 func (q *Queue) Producer() (id int64, epoch int16) {
 	q.spool.mu.Lock()
@@ -303,13 +299,21 @@ func (q *Queue) find(id uint64) *item {
 }
 
 // pushLocked appends a batch that is durable now.
-func (q *Queue) pushLocked(x *item, partitions int32) {
-	t := q.topic
-	if n := len(t.eras); n == 0 || t.eras[n-1].partitions != partitions {
-		t.eras = append(t.eras, &era{partitions: partitions})
+func (q *Queue) pushLocked(x *item, layout int32) {
+	k := routeKey{x.channel.name, q.place.topic}
+	r := q.spool.routes[k]
+	if r == nil {
+		r = &route{}
+		q.spool.routes[k] = r
 	}
-	x.era = t.eras[len(t.eras)-1]
+	if n := len(r.eras); n == 0 || r.eras[n-1].layout != layout {
+		r.eras = append(r.eras, &era{route: r, layout: layout})
+	}
+	x.era = r.eras[len(r.eras)-1]
 	x.era.live++
+	if !slices.Contains(x.era.queues, q) {
+		x.era.queues = append(x.era.queues, q)
+	}
 	x.queue = q
 	x.file.live += int64(x.size)
 	q.items = append(q.items, x)
@@ -388,8 +392,14 @@ func (q *Queue) finishLocked(x *item, to state) (woken []*Queue) {
 	if x.era.live--; x.era.live > 0 {
 		return nil
 	}
-	for t := q.topic; len(t.eras) > 0 && t.eras[0].live == 0; t.eras = t.eras[1:] {
-		woken = t.queues
+	r := x.era.route
+	for len(r.eras) > 0 && r.eras[0].live == 0 {
+		if r.eras = r.eras[1:]; len(r.eras) > 0 {
+			woken = r.eras[0].queues
+		}
+	}
+	if len(r.eras) == 0 {
+		delete(q.spool.routes, routeKey{x.channel.name, q.place.topic})
 	}
 	return woken
 }
@@ -406,4 +416,14 @@ func (q *Queue) dirtyLocked(now bool) {
 	} else {
 		s.lazy.Reset(s.cfg.MarkDelay)
 	}
+}
+
+// Oldest is the id of the oldest batch that is not done; 0: none.
+func (q *Queue) Oldest() uint64 {
+	q.spool.mu.Lock()
+	defer q.spool.mu.Unlock()
+	if len(q.items) == 0 {
+		return 0
+	}
+	return q.items[0].id
 }

@@ -227,7 +227,7 @@ func (s *Spool) rebuild(fd *found) {
 		}
 		x.channel = s.channelLocked(h.channel)
 		x.channel.used.Add(int64(x.size))
-		q.pushLocked(x, h.partitions)
+		q.pushLocked(x, h.layout)
 		s.recovery.Batches++
 		s.recovery.Messages += int64(x.count)
 	}

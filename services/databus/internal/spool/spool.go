@@ -41,12 +41,15 @@ type Config struct {
 // Entry is one batch on its way into the spool. The spool keeps Batch until done is called and stamps it only when it is
 // handed out, in a copy.
 type Entry struct {
-	Channel    string
-	Topic      string
-	Partition  int32
-	Partitions int32 // of the topic, as known when Partition was picked
-	Batch      []byte
-	Reserved   int64 // what Channel.Reserve gave for it
+	Channel   string
+	Topic     string
+	Partition int32
+	// Layout stands for how the partition was picked: the number of partitions and the way. A key may have another partition under
+	// another layout, so a channel's batches for a topic are not handed out before all those of the layout before are acknowledged.
+	Layout   int32
+	Batch    []byte
+	Stage    int32 // see Channel.NextStage
+	Reserved int64 // what Channel.Reserve gave for it
 	// Placed, if set, is called with the batch's id before it is written. It must not block.
 	Placed func(id uint64)
 }
@@ -61,7 +64,7 @@ type Spool struct {
 	mu       sync.Mutex
 	queues   map[place]*Queue
 	channels map[string]*Channel
-	topics   map[string]*topic
+	routes   map[routeKey]*route
 	files    []*file // oldest first; the committer writes to the last
 	pending  []*appending
 	dirty    []*Queue
@@ -109,7 +112,7 @@ func Open(cfg Config) (*Spool, error) {
 	}
 	s := &Spool{
 		cfg: cfg, fs: cfg.FS, log: cfg.Logger,
-		queues: make(map[place]*Queue), channels: make(map[string]*Channel), topics: make(map[string]*topic),
+		queues: make(map[place]*Queue), channels: make(map[string]*Channel), routes: make(map[routeKey]*route),
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if err := s.fs.MkdirAll(cfg.Dir); err != nil {
@@ -227,14 +230,8 @@ func (s *Spool) Queue(topicName string, partition int32) *Queue {
 func (s *Spool) queueLocked(p place) *Queue {
 	q := s.queues[p]
 	if q == nil {
-		t := s.topics[p.topic]
-		if t == nil {
-			t = &topic{}
-			s.topics[p.topic] = t
-		}
-		q = &Queue{spool: s, place: p, topic: t, state: mark{producerID: -1}}
+		q = &Queue{spool: s, place: p, state: mark{producerID: -1}}
 		s.queues[p] = q
-		t.queues = append(t.queues, q)
 	}
 	return q
 }

@@ -220,24 +220,27 @@ func TestPartitionCountChangeKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestHoldAndReady(t *testing.T) {
+func TestHeldChannel(t *testing.T) {
 	t.Parallel()
 	ready := make(chan *Queue, 100)
 	s := open(t, Config{FS: newMemFS(), Ready: func(q *Queue) { ready <- q }})
-	q := s.Queue("orders", 0)
-	q.Hold()
+	s.Channel("c").Hold(0)
 	putAll(t, s, orders, "a")
+	q := s.Queue("orders", 0)
 	q.SetProducer(1, 0)
 	flush(t, s)
-	if _, ok, _ := q.Next(); ok || len(ready) > 0 {
-		t.Fatal("a held queue hands out")
+	if _, ok, _ := q.Next(); ok {
+		t.Fatal("a held channel's batch is handed out")
 	}
-	q.Release()
+	for len(ready) > 0 {
+		<-ready
+	}
+	s.Channel("c").Unhold(0)
 	if got := <-ready; got != q {
 		t.Fatal("wrong queue")
 	}
 	if _, ok, err := q.Next(); !ok || err != nil {
-		t.Fatalf("after Release: %v %v", ok, err)
+		t.Fatalf("after Unhold: %v %v", ok, err)
 	}
 }
 
@@ -337,9 +340,9 @@ func TestChannelDrained(t *testing.T) {
 	t.Parallel()
 	s := open(t, Config{FS: newMemFS()})
 	ch := s.Channel("c")
-	<-ch.Drained()
+	<-ch.Drained(0)
 	putAll(t, s, orders, "a")
-	d := ch.Drained()
+	d := ch.Drained(0)
 	select {
 	case <-d:
 		t.Fatal("drained with a batch in the spool")
