@@ -89,6 +89,10 @@ func (o *owner) Answered(n int, _ time.Duration, _ error) {
 	o.answered += n
 }
 
+func (o *owner) Sending(*Batch, uint64) {}
+
+func (o *owner) Settled(*Batch, int64, int64, bool) {}
+
 func (o *owner) Resolved(n int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,7 +120,7 @@ type bench struct {
 func setup(t interface{ Cleanup(func()) }, o *Options) *bench {
 	x := &bench{sink: &sink{}, owner: &owner{}}
 	x.Batcher = New(x.sink)
-	x.gen = x.NewGeneration(nil, x.owner, o)
+	x.gen = x.NewGeneration(nil, x.owner, o, nil)
 	x.topic = x.gen.Topic("t", 4)
 	t.Cleanup(x.Close)
 	return x
@@ -399,14 +403,14 @@ func TestNextGenerationWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.Linger, o.Deadline = time.Hour, 0 }))
 		x.append(x.topic, 0, 2)
-		next := x.NewGeneration(x.gen, x.owner, options(func(o *Options) { o.Deadline = 0 }))
+		next := x.NewGeneration(x.gen, x.owner, options(func(o *Options) { o.Deadline = 0 }), nil)
 		x.gen.Retire()
 		if x.gen.Enter() {
 			t.Fatal("the old generation takes messages")
 		}
 		other := next.Topic("u", 1)
 		x.append(other, 0, 3)
-		third := x.NewGeneration(next, x.owner, options(func(o *Options) { o.Deadline = 0 }))
+		third := x.NewGeneration(next, x.owner, options(func(o *Options) { o.Deadline = 0 }), nil)
 		next.Retire()
 		x.append(third.Topic("t", 4), 0, 1)
 		time.Sleep(time.Minute)

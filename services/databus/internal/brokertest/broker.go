@@ -51,6 +51,7 @@ type topic struct {
 
 type partition struct {
 	records   []Record
+	batches   [][]byte
 	end       int64 // next offset
 	producers map[int64]*producer
 }

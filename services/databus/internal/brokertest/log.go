@@ -103,6 +103,9 @@ func (b *Broker) place(p *partition, h recordbatch.Header, batch []byte) (int64,
 			return 0, err
 		}
 	}
+	stored := slices.Clone(batch)
+	recordbatch.SetOffset(stored, base, 0)
+	p.batches = append(p.batches, stored)
 	who.last = append(who.last, appended{h.BaseSequence, next, base})
 	if len(who.last) > 5 {
 		who.last = who.last[1:]
