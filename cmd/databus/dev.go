@@ -175,6 +175,7 @@ type service interface {
 	Listen() error
 	Run(ctx context.Context) error
 	HTTPAddr() string
+	GRPCAddr() string
 	Close() error
 }
 

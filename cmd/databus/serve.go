@@ -127,6 +127,6 @@ func serve(ctx context.Context, term *terminal, name string, t telemetry.Config,
 	if err := s.Listen(); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", name, err), s.Close())
 	}
-	log.Info("serving", slog.String("service", name), slog.String("http", s.HTTPAddr()), slog.String("version", version()))
+	log.Info("serving", slog.String("service", name), slog.String("http", s.HTTPAddr()), slog.String("grpc", s.GRPCAddr()), slog.String("version", version()))
 	return s.Run(ctx)
 }

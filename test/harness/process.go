@@ -22,23 +22,30 @@ const pipeBound = 5 * time.Second
 // process is a running binary whose output is read line by line. All methods may run concurrently.
 type process struct {
 	cmd    *exec.Cmd
-	ready  chan struct{} // closed at the first line of standard output that starts with "ready"
+	ready  chan struct{} // closed at the first line that says so
 	exited chan struct{} // closed once the process is gone and its output read
 
-	mu    sync.Mutex
-	lines []string
+	mu      sync.Mutex
+	isReady func(stderr bool, line string) bool // nil once it said yes
+	lines   []string
+	first   string // the line that said that it is ready
 }
 
-// startProcess starts binary. The caller ends it by signal and waits for exited.
-func startProcess(binary string, args ...string) (*process, error) {
+// saysReady tells the line of `databus dev` that says that it is ready.
+func saysReady(stderr bool, line string) bool { return !stderr && strings.HasPrefix(line, "ready") }
+
+// startProcess starts binary. The caller ends it by signal and waits for exited. isReady tells the line that says that the
+// process is ready; it is asked until it says yes.
+func startProcess(isReady func(stderr bool, line string) bool, binary string, args ...string) (*process, error) {
 	p := &process{
 		cmd:    exec.Command(binary, args...),
 		ready:  make(chan struct{}),
 		exited: make(chan struct{}),
 	}
 	p.cmd.SysProcAttr = dieWithParent()
-	p.cmd.Stdout = &lineWriter{process: p, ready: p.ready}
-	p.cmd.Stderr = &lineWriter{process: p}
+	p.isReady = isReady
+	p.cmd.Stdout = &lineWriter{process: p}
+	p.cmd.Stderr = &lineWriter{process: p, stderr: true}
 	p.cmd.WaitDelay = pipeBound
 	started := make(chan error)
 	go p.run(started)
@@ -65,7 +72,7 @@ func (p *process) run(started chan<- error) {
 // lineWriter keeps the lines written to it. Only os/exec's copying goroutine writes.
 type lineWriter struct {
 	process *process
-	ready   chan struct{} // nil where no ready line is expected, and once it was seen
+	stderr  bool
 	partial []byte
 }
 
@@ -76,22 +83,22 @@ func (w *lineWriter) Write(b []byte) (int, error) {
 		if !whole {
 			return len(b), nil
 		}
-		w.process.keep(string(line))
-		if w.ready != nil && bytes.HasPrefix(line, []byte("ready")) {
-			close(w.ready)
-			w.ready = nil
-		}
+		w.process.keep(w.stderr, string(line))
 		w.partial = append(w.partial[:0], rest...)
 	}
 }
 
-func (p *process) keep(line string) {
+func (p *process) keep(stderr bool, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.lines) == logLines {
 		p.lines = append(p.lines[:0], p.lines[1:]...)
 	}
 	p.lines = append(p.lines, line)
+	if p.isReady != nil && p.isReady(stderr, line) {
+		p.isReady, p.first = nil, line
+		close(p.ready)
+	}
 }
 
 // output is the last lines that the process printed.
@@ -133,12 +140,12 @@ func (p *process) signal(ctx context.Context, sig syscall.Signal) (int, error) {
 	}
 }
 
-// ExitError says that the suite ended before it was ready.
+// ExitError says that a process ended before it was ready.
 type ExitError struct {
 	Code   int
 	Output string
 }
 
 func (e *ExitError) Error() string {
-	return fmt.Sprintf("databus dev ended with code %d before its ready line:\n%s", e.Code, e.Output)
+	return fmt.Sprintf("databus ended with code %d before it was ready:\n%s", e.Code, e.Output)
 }

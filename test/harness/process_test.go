@@ -13,7 +13,7 @@ import (
 
 func shell(t *testing.T, script string) *process {
 	t.Helper()
-	p, err := startProcess("/bin/sh", "-c", script)
+	p, err := startProcess(saysReady, "/bin/sh", "-c", script)
 	if err != nil {
 		t.Fatal(err)
 	}

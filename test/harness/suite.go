@@ -72,7 +72,7 @@ func Run(t testing.TB, binary string, args ...string) *Suite {
 // Start starts the suite, or starts it again after Stop or Kill, and waits for its ready line.
 func (s *Suite) Start(ctx context.Context) error {
 	args := append([]string{"dev", "--data", s.dir, "--port-offset", strconv.Itoa(s.offset)}, s.args...)
-	p, err := startProcess(s.binary, args...)
+	p, err := startProcess(saysReady, s.binary, args...)
 	if err != nil {
 		return err
 	}

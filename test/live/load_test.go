@@ -1,0 +1,201 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/databus-suite/databus/test/harness"
+)
+
+// keysPerConnection is how many keys a connection publishes; no other connection publishes them.
+const keysPerConnection = 8
+
+// load is a number of connections that publish numbered messages with keys, spread over agents, until finish.
+type load struct {
+	channel string
+	pauses  pauses
+	stop    chan struct{}
+	done    sync.WaitGroup
+	all     []*connection
+	acked   atomic.Int64
+	refused atomic.Int64 // by a pause
+
+	mu     sync.Mutex
+	faults []error
+}
+
+// connection publishes its keys one request at a time.
+type connection struct {
+	load   *load
+	url    string
+	client *http.Client
+	keys   []string
+	next   []int // by key: the number of its next message
+	body   bytes.Buffer
+}
+
+// pauses knows when a request may be refused because its channel is paused.
+type pauses struct {
+	turns atomic.Int64 // odd: a pause may be in force
+	mu    sync.Mutex
+	over  chan struct{}
+}
+
+func (p *pauses) begin() {
+	p.mu.Lock()
+	p.over = make(chan struct{})
+	p.mu.Unlock()
+	p.turns.Add(1)
+}
+
+func (p *pauses) end() {
+	p.turns.Add(1)
+	p.mu.Lock()
+	close(p.over)
+	p.mu.Unlock()
+}
+
+func (p *pauses) await() {
+	p.mu.Lock()
+	over := p.over
+	p.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
+
+// startLoad publishes rate messages a second over a number of connections.
+func startLoad(channel string, agents []*harness.Service, connections, rate int) *load {
+	l := &load{channel: channel, stop: make(chan struct{})}
+	perRequest := max(1, rate/connections/20)
+	every := time.Duration(float64(time.Second) * float64(perRequest*connections) / float64(rate))
+	for i := range connections {
+		c := &connection{load: l, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}},
+			url: agents[i%len(agents)].URL() + "/v1/channels/" + channel + "/messages", next: make([]int, keysPerConnection)}
+		for k := range keysPerConnection {
+			c.keys = append(c.keys, fmt.Sprintf("c%d-%d", i, k))
+		}
+		l.all = append(l.all, c)
+		l.done.Go(func() { c.run(every, perRequest) })
+	}
+	return l
+}
+
+func (l *load) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.faults) < 20 {
+		l.faults = append(l.faults, err)
+	}
+}
+
+// finish ends the load and reports what went wrong. It answers with how many messages of each key were taken.
+func (l *load) finish(t *testing.T) map[string]int {
+	t.Helper()
+	close(l.stop)
+	l.done.Wait()
+	taken := make(map[string]int)
+	for _, c := range l.all {
+		c.client.CloseIdleConnections()
+		for k, key := range c.keys {
+			taken[key] = c.next[k]
+		}
+	}
+	for _, err := range l.faults {
+		t.Error(err)
+	}
+	return taken
+}
+
+func (c *connection) run(every time.Duration, perRequest int) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for turn := 0; ; turn++ {
+		select {
+		case <-c.load.stop:
+			return
+		case <-tick.C:
+		}
+		c.encode(turn, perRequest)
+		for {
+			again, err := c.publish()
+			if err != nil {
+				c.load.fail(fmt.Errorf("publish to %s: %w", c.url, err))
+				return // what follows would not be in order
+			}
+			if !again {
+				break
+			}
+			c.load.refused.Add(1)
+			c.load.pauses.await()
+		}
+		for i := range perRequest {
+			c.next[(turn*perRequest+i)%keysPerConnection]++
+		}
+		c.load.acked.Add(int64(perRequest))
+	}
+}
+
+var padding = strings.Repeat("x", 100)
+
+func (c *connection) encode(turn, n int) {
+	c.body.Reset()
+	c.body.WriteString(`{"messages":[`)
+	var ahead [keysPerConnection]int
+	for i := range n {
+		if i > 0 {
+			c.body.WriteByte(',')
+		}
+		k := (turn*n + i) % keysPerConnection
+		fmt.Fprintf(&c.body, `{"key":%q,"headers":{"kind":"%d"},"timestamp":"2001-01-01T00:00:00Z","value":{"n":%d,"padding":%q}}`, c.keys[k], k%3, c.next[k]+ahead[k], padding)
+		ahead[k]++
+	}
+	c.body.WriteString(`]}`)
+}
+
+// publish sends the body. again: the channel was paused, and nothing was taken.
+func (c *connection) publish() (again bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	turn := c.load.pauses.turns.Load()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(c.body.Bytes()))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusAccepted:
+		if bytes.Contains(text, []byte(`"error"`)) {
+			return false, fmt.Errorf("status %d with an error: %s", resp.StatusCode, text)
+		}
+		return false, nil
+	case resp.StatusCode == http.StatusServiceUnavailable && bytes.Contains(text, []byte("CHANNEL_PAUSED")):
+		if _, err := strconv.Atoi(resp.Header.Get("Retry-After")); err != nil {
+			return false, errors.New("a paused channel refuses without Retry-After")
+		}
+		if turn%2 == 0 && c.load.pauses.turns.Load() == turn {
+			return false, errors.New("refused as paused while no pause was in force")
+		}
+		return true, nil
+	}
+	return false, fmt.Errorf("status %d: %s", resp.StatusCode, text)
+}

@@ -1,0 +1,206 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/databus-suite/databus/test/harness"
+)
+
+var topics = []string{"red", "green", "blue"}
+
+// TestReconfigureUnderLoad changes a channel in every way, in random order, while connections publish to it through several
+// agents. No request may be refused beyond what a pause means, every message arrives once, in order within its key, and
+// every agent follows each change.
+func TestReconfigureUnderLoad(t *testing.T) {
+	t.Parallel()
+	agentCount := size(t, "DATABUS_LIVE_AGENTS", 4)
+	connections := size(t, "DATABUS_LIVE_CONNECTIONS", 12)
+	rate := size(t, "DATABUS_LIVE_RATE", 2000)
+	changes := size(t, "DATABUS_LIVE_CHANGES", 28)
+
+	broker := startBroker(t)
+	e := &editor{t: t, client: &http.Client{}, broker: broker, agents: agentCount}
+	for _, topic := range topics {
+		e.call(http.MethodPost, "/v1/topics", map[string]any{"name": topic, "partitions": 2, "config": map[string]any{"timestampType": "TIMESTAMP_TYPE_LOG_APPEND_TIME"}}, nil)
+	}
+	e.call(http.MethodPost, "/v1/channels", map[string]any{"name": "paint", "config": map[string]any{"routes": route("red")}}, nil)
+	var agents []*harness.Service
+	for range agentCount {
+		agents = append(agents, startAgent(t, broker.GRPCAddr()))
+	}
+	e.load = startLoad("paint", agents, connections, rate)
+	e.await(0, time.Now())
+	began := time.Now()
+	for _, change := range e.plan(changes) {
+		change()
+		if t.Failed() {
+			break
+		}
+	}
+	took := time.Since(began)
+	taken := e.load.finish(t)
+	for _, a := range agents {
+		if err := a.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	checkKeys(t, taken, readBack(t, broker, topics))
+	e.report(took)
+}
+
+func route(topic string) []any { return []any{map[string]any{"topic": topic}} }
+
+// editor changes the channel and watches the agents follow.
+type editor struct {
+	t       *testing.T
+	client  *http.Client
+	broker  *harness.Service
+	agents  int
+	load    *load
+	reports []time.Duration // from a change until an agent's report of it reached the broker
+}
+
+// plan is n changes of every kind in random order.
+func (e *editor) plan(n int) []func() {
+	kinds := []func(){e.topic, e.rule, e.codec, e.linger, e.partitions, e.level, e.pause}
+	list := make([]func(), n)
+	for i := range list {
+		list[i] = kinds[i%len(kinds)]
+	}
+	rand.Shuffle(n, func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+func (e *editor) topic() { e.change("routes", map[string]any{"routes": route(topics[rand.IntN(3)])}) }
+
+func (e *editor) rule() {
+	order := rand.Perm(3)
+	e.change("routes", map[string]any{"routes": []any{
+		map[string]any{"topic": topics[order[0]], "when": fmt.Sprintf(`headers["kind"] == "%d"`, rand.IntN(3))},
+		map[string]any{"topic": topics[order[1]], "when": fmt.Sprintf(`key.endsWith("%d")`, rand.IntN(8))},
+		map[string]any{"topic": topics[order[2]]}}})
+}
+
+func (e *editor) codec() {
+	codec := []string{"CODEC_NONE", "CODEC_GZIP", "CODEC_SNAPPY", "CODEC_LZ4", "CODEC_ZSTD"}[rand.IntN(5)]
+	e.change("compression", map[string]any{"compression": map[string]any{"codec": codec}})
+}
+
+func (e *editor) linger() {
+	e.change("batch", map[string]any{"batch": map[string]any{"linger": fmt.Sprintf("%dms", rand.IntN(20)), "adaptive": rand.IntN(2) == 0,
+		"maxMessages": 1 + rand.IntN(500)}})
+}
+
+func (e *editor) level() {
+	e.change("durability", map[string]any{"durability": []string{"DURABILITY_DURABLE", "DURABILITY_BUFFERED"}[rand.IntN(2)]})
+}
+
+func (e *editor) pause() {
+	e.load.pauses.begin()
+	e.change("paused", map[string]any{"paused": true})
+	e.change("paused", map[string]any{"paused": false})
+	e.load.pauses.end()
+}
+
+// partitions grows a topic.
+func (e *editor) partitions() {
+	topic := "/v1/topics/" + topics[rand.IntN(3)]
+	var now struct{ Partitions int }
+	e.call(http.MethodGet, topic, nil, &now)
+	e.call(http.MethodPatch, topic, map[string]any{"partitions": now.Partitions + 1 + rand.IntN(3)}, nil)
+}
+
+// change writes config fields and waits until every agent runs them.
+func (e *editor) change(mask string, config map[string]any) {
+	var channel struct {
+		Revision   int64 `json:",string"`
+		UpdateTime time.Time
+	}
+	e.call(http.MethodPatch, "/v1/channels/paint", map[string]any{"config": config, "updateMask": mask}, &channel)
+	e.await(channel.Revision, channel.UpdateTime)
+}
+
+// await polls the channel's status until every agent runs the revision. Both times are from the broker's clock.
+func (e *editor) await(revision int64, since time.Time) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(e.t.Context(), 20*time.Second)
+	defer cancel()
+	seen := make(map[string]bool)
+	for {
+		var status struct {
+			Agents []struct {
+				Agent  struct{ AgentID string }
+				Report struct {
+					Revision   int64 `json:",string"`
+					ReportTime time.Time
+					Error      string
+				}
+			}
+		}
+		e.call(http.MethodGet, "/v1/channels/paint:status", nil, &status)
+		for _, a := range status.Agents {
+			if a.Report.Error != "" {
+				e.t.Errorf("agent %s reports: %s", a.Agent.AgentID, a.Report.Error)
+			}
+			if a.Report.Revision < revision || seen[a.Agent.AgentID] {
+				continue
+			}
+			seen[a.Agent.AgentID] = true
+			if revision > 0 {
+				e.reports = append(e.reports, a.Report.ReportTime.Sub(since))
+			}
+		}
+		if len(seen) == e.agents {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			e.t.Errorf("revision %d runs on %d of %d agents after 20 s", revision, len(seen), e.agents)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// call makes a REST call of the broker's that must succeed.
+func (e *editor) call(method, path string, in, out any) {
+	e.t.Helper()
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	answer, err := harness.Call(e.t.Context(), e.client, method, e.broker.URL()+path, body, nil)
+	if err == nil && answer.Status != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", answer.Status, answer.Body)
+	}
+	if err == nil && out != nil {
+		err = json.Unmarshal(answer.Body, out)
+	}
+	if err != nil {
+		e.t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+// report logs the figures. The product's promise is a second at p99, for a machine that has the time.
+func (e *editor) report(took time.Duration) {
+	if len(e.reports) == 0 {
+		return
+	}
+	slices.Sort(e.reports)
+	at := func(p float64) time.Duration {
+		return e.reports[int(p*float64(len(e.reports)-1))].Round(time.Millisecond)
+	}
+	e.t.Logf("%d messages acknowledged in %s, %d requests refused by pauses; change to report: p50 %s, p99 %s, max %s over %d reports",
+		e.load.acked.Load(), took.Round(time.Millisecond), e.load.refused.Load(), at(.5), at(.99), at(1), len(e.reports))
+}
