@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +20,7 @@ import (
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/internal/rawcodec"
 	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/services/broker"
 )
 
@@ -36,6 +37,7 @@ type world struct {
 	http *http.Client
 	conn *grpc.ClientConn
 	base string
+	deps broker.Deps
 
 	stop context.CancelFunc
 	done chan error
@@ -55,7 +57,7 @@ func start(t *testing.T) *world {
 
 func (w *world) run() {
 	w.t.Helper()
-	b, err := broker.New(w.t.Context(), config(w.dir), broker.Deps{Logger: slog.New(slog.DiscardHandler)})
+	b, err := broker.New(w.t.Context(), config(w.dir), w.deps)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -398,5 +400,47 @@ func TestStopEndsLongWaits(t *testing.T) {
 	}
 	if _, err := appends.Recv(); errors.Is(err, io.EOF) || errs.From(err).Reason != "SHUTTING_DOWN" {
 		t.Errorf("the append stream ended with %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	tel, err := telemetry.Setup(t.Context(), telemetry.Config{Service: "databus-broker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tel.Shutdown(context.Background()) //nolint:errcheck // nothing is exported
+	w := &world{t: t, dir: t.TempDir(), http: &http.Client{Transport: &http.Transport{}}, deps: broker.Deps{Telemetry: tel}}
+	w.run()
+	defer w.halt()
+	w.must("POST", "/v1/topics", `{"name":"t","partitions":1}`, nil)
+	w.append("t", 0, "a", "b")
+	w.must("GET", "/v1/topics/t/partitions/0/messages", "", nil)
+	_, answer := w.rest("GET", "/metrics", "")
+	for _, want := range []string{
+		`databus_broker_appended_messages_total{ack="DURABLE",topic="t"} 2`,
+		`databus_broker_append_seconds_count{ack="DURABLE",topic="t"} 1`,
+		`databus_broker_high_watermark{partition="0",topic="t"} 2`,
+		`databus_broker_fetched_bytes_total{source="memory",topic="t"}`,
+		`databus_broker_directory_healthy{directory="` + w.dir + `"} 1`,
+		`databus_broker_sync_seconds_count{directory="` + w.dir + `"`,
+	} {
+		if !strings.Contains(answer, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(answer, "\n") {
+		name, ok := strings.CutPrefix(line, "# TYPE databus_broker_")
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, " ")
+		if !strings.Contains(string(doc), "`databus_broker_"+name+"`") {
+			t.Errorf("docs/metrics.md lacks databus_broker_%s", name)
+		}
 	}
 }
