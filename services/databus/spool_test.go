@@ -13,6 +13,7 @@ import (
 
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/internal/recordbatch"
 )
 
 const spooledLevel = databusv1.Durability_DURABILITY_SPOOLED
@@ -287,23 +288,31 @@ func TestDoubtIsClearedUp(t *testing.T) {
 			change := func(c *Config) { c.DataDir, c.DrainTimeout = dir, 100*time.Millisecond }
 			r := start(t, change)
 			var broken atomic.Bool
+			var refused sync.Map // producers; what they sent may still be on its way when the agent is gone
 			r.broker.Drop = func(string, int32) bool { return broken.Load() }
-			r.broker.Refuse = func(string, int32, []byte) *errs.Error {
-				if broken.Load() && !tc.inLog {
+			r.broker.Refuse = func(_ string, _ int32, batch []byte) *errs.Error {
+				h, err := recordbatch.ParseHeader(batch)
+				if err == nil && broken.Load() && !tc.inLog {
+					refused.Store(h.ProducerID, true)
+				}
+				if _, ok := refused.Load(h.ProducerID); ok {
 					return errs.New(errs.Unavailable, "NOT_NOW", "not now").WithRetryAfter(time.Second)
 				}
 				return nil
 			}
-			r.broker.SetChannel("c", &databusv1.ChannelConfig{Retry: &databusv1.Retry{DeliveryTimeout: durationpb.New(150 * time.Millisecond)}})
+			r.broker.SetChannel("c", nil)
 			const path, body = "/v1/channels/c/messages", `{"messages":[{"id":"a","key":"k","value":1}]}`
 			for i := range 10 { // so that there is something to search through
 				r.want(200, path, "application/json", fmt.Sprintf(`{"messages":[{"key":"k","value":%d}]}`, 100+i))
 			}
+			rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Retry: &databusv1.Retry{DeliveryTimeout: durationpb.New(150 * time.Millisecond)}})
+			r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
 			broken.Store(true)
 			r.want(503, path, "application/json", body)
 			r.want(503, path, "application/json", body) // still nobody knows
 			r.halt()
 			broken.Store(false)
+			r.broker.SetChannel("c", nil)
 
 			r = startOn(t, r.broker, change)
 			var answer string
