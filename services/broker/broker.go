@@ -150,6 +150,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
 	work.Go(func() { b.topics.Run(background) })
+	work.Go(func() { b.topics.RunExpiry(background) })
 	work.Go(func() { b.channels.Run(background) })
 	work.Go(func() { b.log.RunMaintenance(background) })
 	err := b.server.Run(ctx)

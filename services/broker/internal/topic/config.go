@@ -70,6 +70,7 @@ func checkConfig(c *brokerv1.TopicConfig) error {
 	}{
 		{"retention", c.GetRetention()}, {"minCompactionLag", c.GetMinCompactionLag()},
 		{"maxCompactionLag", c.GetMaxCompactionLag()}, {"tombstoneRetention", c.GetTombstoneRetention()},
+		{"idleExpiry", c.GetIdleExpiry()},
 	} {
 		if d.value.AsDuration() < 0 {
 			return refuse(d.field, "%s is %s, it cannot be negative", d.field, d.value.AsDuration())

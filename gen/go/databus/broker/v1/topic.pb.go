@@ -390,7 +390,9 @@ type TopicConfig struct {
 	// TimestampType. Unspecified: CREATE_TIME.
 	TimestampType TimestampType `protobuf:"varint,10,opt,name=timestamp_type,json=timestampType,proto3,enum=databus.broker.v1.TimestampType" json:"timestamp_type,omitempty"`
 	// DefaultAck is the level of an append that names none. Unspecified: DURABLE.
-	DefaultAck    AckLevel `protobuf:"varint,11,opt,name=default_ack,json=defaultAck,proto3,enum=databus.broker.v1.AckLevel" json:"default_ack,omitempty"`
+	DefaultAck AckLevel `protobuf:"varint,11,opt,name=default_ack,json=defaultAck,proto3,enum=databus.broker.v1.AckLevel" json:"default_ack,omitempty"`
+	// IdleExpiry deletes the topic, with what it holds, once nobody has written to it for that long. Absent or zero: never.
+	IdleExpiry    *durationpb.Duration `protobuf:"bytes,12,opt,name=idle_expiry,json=idleExpiry,proto3" json:"idle_expiry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -500,6 +502,13 @@ func (x *TopicConfig) GetDefaultAck() AckLevel {
 		return x.DefaultAck
 	}
 	return AckLevel_ACK_LEVEL_UNSPECIFIED
+}
+
+func (x *TopicConfig) GetIdleExpiry() *durationpb.Duration {
+	if x != nil {
+		return x.IdleExpiry
+	}
+	return nil
 }
 
 // CreateTopicRequest makes a topic.
@@ -1156,7 +1165,7 @@ const file_databus_broker_v1_topic_proto_rawDesc = "" +
 	"\x0ehigh_watermark\x18\x03 \x01(\x03R\rhighWatermark\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x04 \x01(\x03R\tsizeBytes\x12!\n" +
-	"\fleader_epoch\x18\x05 \x01(\x05R\vleaderEpoch\"\x8a\x06\n" +
+	"\fleader_epoch\x18\x05 \x01(\x05R\vleaderEpoch\"\xd0\x06\n" +
 	"\vTopicConfig\x12A\n" +
 	"\tretention\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\tretention\x120\n" +
 	"\x0fretention_bytes\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0eretentionBytes\x122\n" +
@@ -1172,7 +1181,9 @@ const file_databus_broker_v1_topic_proto_rawDesc = "" +
 	"\x0etimestamp_type\x18\n" +
 	" \x01(\x0e2 .databus.broker.v1.TimestampTypeB\b\xbaH\x05\x82\x01\x02\x10\x01R\rtimestampType\x12F\n" +
 	"\vdefault_ack\x18\v \x01(\x0e2\x1b.databus.broker.v1.AckLevelB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
-	"defaultAck\"\xd7\x01\n" +
+	"defaultAck\x12D\n" +
+	"\vidle_expiry\x18\f \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\n" +
+	"idleExpiry\"\xd7\x01\n" +
 	"\x12CreateTopicRequest\x128\n" +
 	"\x04name\x18\x01 \x01(\tB$\xbaH!r\x1f\x10\x01\x18\xf9\x012\x11^[a-zA-Z0-9._-]+$Z\x01.Z\x02..R\x04name\x12*\n" +
 	"\n" +
@@ -1291,30 +1302,31 @@ var file_databus_broker_v1_topic_proto_depIdxs = []int32{
 	19, // 8: databus.broker.v1.TopicConfig.tombstone_retention:type_name -> google.protobuf.Duration
 	1,  // 9: databus.broker.v1.TopicConfig.timestamp_type:type_name -> databus.broker.v1.TimestampType
 	2,  // 10: databus.broker.v1.TopicConfig.default_ack:type_name -> databus.broker.v1.AckLevel
-	5,  // 11: databus.broker.v1.CreateTopicRequest.config:type_name -> databus.broker.v1.TopicConfig
-	3,  // 12: databus.broker.v1.CreateTopicResponse.topic:type_name -> databus.broker.v1.Topic
-	3,  // 13: databus.broker.v1.GetTopicResponse.topic:type_name -> databus.broker.v1.Topic
-	3,  // 14: databus.broker.v1.ListTopicsResponse.topics:type_name -> databus.broker.v1.Topic
-	5,  // 15: databus.broker.v1.UpdateTopicRequest.config:type_name -> databus.broker.v1.TopicConfig
-	20, // 16: databus.broker.v1.UpdateTopicRequest.update_mask:type_name -> google.protobuf.FieldMask
-	3,  // 17: databus.broker.v1.UpdateTopicResponse.topic:type_name -> databus.broker.v1.Topic
-	6,  // 18: databus.broker.v1.TopicService.CreateTopic:input_type -> databus.broker.v1.CreateTopicRequest
-	8,  // 19: databus.broker.v1.TopicService.GetTopic:input_type -> databus.broker.v1.GetTopicRequest
-	10, // 20: databus.broker.v1.TopicService.ListTopics:input_type -> databus.broker.v1.ListTopicsRequest
-	12, // 21: databus.broker.v1.TopicService.UpdateTopic:input_type -> databus.broker.v1.UpdateTopicRequest
-	14, // 22: databus.broker.v1.TopicService.DeleteTopic:input_type -> databus.broker.v1.DeleteTopicRequest
-	16, // 23: databus.broker.v1.TopicService.DeleteRecords:input_type -> databus.broker.v1.DeleteRecordsRequest
-	7,  // 24: databus.broker.v1.TopicService.CreateTopic:output_type -> databus.broker.v1.CreateTopicResponse
-	9,  // 25: databus.broker.v1.TopicService.GetTopic:output_type -> databus.broker.v1.GetTopicResponse
-	11, // 26: databus.broker.v1.TopicService.ListTopics:output_type -> databus.broker.v1.ListTopicsResponse
-	13, // 27: databus.broker.v1.TopicService.UpdateTopic:output_type -> databus.broker.v1.UpdateTopicResponse
-	15, // 28: databus.broker.v1.TopicService.DeleteTopic:output_type -> databus.broker.v1.DeleteTopicResponse
-	17, // 29: databus.broker.v1.TopicService.DeleteRecords:output_type -> databus.broker.v1.DeleteRecordsResponse
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	19, // 11: databus.broker.v1.TopicConfig.idle_expiry:type_name -> google.protobuf.Duration
+	5,  // 12: databus.broker.v1.CreateTopicRequest.config:type_name -> databus.broker.v1.TopicConfig
+	3,  // 13: databus.broker.v1.CreateTopicResponse.topic:type_name -> databus.broker.v1.Topic
+	3,  // 14: databus.broker.v1.GetTopicResponse.topic:type_name -> databus.broker.v1.Topic
+	3,  // 15: databus.broker.v1.ListTopicsResponse.topics:type_name -> databus.broker.v1.Topic
+	5,  // 16: databus.broker.v1.UpdateTopicRequest.config:type_name -> databus.broker.v1.TopicConfig
+	20, // 17: databus.broker.v1.UpdateTopicRequest.update_mask:type_name -> google.protobuf.FieldMask
+	3,  // 18: databus.broker.v1.UpdateTopicResponse.topic:type_name -> databus.broker.v1.Topic
+	6,  // 19: databus.broker.v1.TopicService.CreateTopic:input_type -> databus.broker.v1.CreateTopicRequest
+	8,  // 20: databus.broker.v1.TopicService.GetTopic:input_type -> databus.broker.v1.GetTopicRequest
+	10, // 21: databus.broker.v1.TopicService.ListTopics:input_type -> databus.broker.v1.ListTopicsRequest
+	12, // 22: databus.broker.v1.TopicService.UpdateTopic:input_type -> databus.broker.v1.UpdateTopicRequest
+	14, // 23: databus.broker.v1.TopicService.DeleteTopic:input_type -> databus.broker.v1.DeleteTopicRequest
+	16, // 24: databus.broker.v1.TopicService.DeleteRecords:input_type -> databus.broker.v1.DeleteRecordsRequest
+	7,  // 25: databus.broker.v1.TopicService.CreateTopic:output_type -> databus.broker.v1.CreateTopicResponse
+	9,  // 26: databus.broker.v1.TopicService.GetTopic:output_type -> databus.broker.v1.GetTopicResponse
+	11, // 27: databus.broker.v1.TopicService.ListTopics:output_type -> databus.broker.v1.ListTopicsResponse
+	13, // 28: databus.broker.v1.TopicService.UpdateTopic:output_type -> databus.broker.v1.UpdateTopicResponse
+	15, // 29: databus.broker.v1.TopicService.DeleteTopic:output_type -> databus.broker.v1.DeleteTopicResponse
+	17, // 30: databus.broker.v1.TopicService.DeleteRecords:output_type -> databus.broker.v1.DeleteRecordsResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_databus_broker_v1_topic_proto_init() }
