@@ -43,8 +43,9 @@ func (s *Server) newHTTPServer() *http.Server {
 
 // serveHTTP takes the caller's trace into the context, whatever serves the call.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if ctx := telemetry.Extract(r.Context(), r.Header.Get); ctx != r.Context() {
-		r = r.WithContext(ctx)
+	// The names as net/http writes them: Get would make them canonical for each request, which allocates.
+	if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
+		r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
 	}
 	s.mux.ServeHTTP(w, r)
 }

@@ -114,7 +114,7 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 	failed := x.counter("databus_agent_failed_messages_total", "Messages taken and answered with an error")
 	batches := x.counter("databus_agent_batches_total", "Record batches, by why they were closed")
 	raw := x.counter("databus_agent_raw_bytes_total", "Bytes of record batches before compression")
-	sent := x.counter("databus_agent_batch_bytes_total", "Bytes of record batches after compression")
+	sent := x.counter("databus_agent_sent_bytes_total", "Bytes of record batches after compression")
 	repeated := x.counter("databus_agent_repeated_messages_total", "Messages answered with the result of an earlier one with the same id")
 	spoolBytes := x.gauge("databus_agent_spool_bytes", "Bytes of a channel's batches in the spool")
 	spoolMessages := x.gauge("databus_agent_spool_messages", "A channel's messages in the spool")

@@ -734,7 +734,7 @@ type Batch struct {
 	MaxBytes int32 `protobuf:"varint,2,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// MaxMessages in a batch. 0: 10,000.
 	MaxMessages int32 `protobuf:"varint,3,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
-	// Adaptive closes a batch as soon as its partition has none in flight, so that an idle channel waits for no linger and a
+	// Adaptive closes a batch as soon as its topic has none in flight, so that an idle channel waits for no linger and a
 	// busy one grows its batches.
 	Adaptive      bool `protobuf:"varint,4,opt,name=adaptive,proto3" json:"adaptive,omitempty"`
 	unknownFields protoimpl.UnknownFields

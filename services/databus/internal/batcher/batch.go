@@ -153,6 +153,7 @@ func (b *Batch) resolve(acked bool) {
 		b.lane.batcher.putBuffer(b.data)
 	}
 	b.data = nil
+	b.source.topic.resolved()
 }
 
 // Lane that the batch goes through.

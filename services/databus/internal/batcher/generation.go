@@ -95,7 +95,7 @@ func (g *Generation) Drained() <-chan struct{} { return g.drained }
 // Flush makes every open batch due.
 func (g *Generation) Flush() {
 	for _, s := range g.all() {
-		s.flush()
+		s.flush(FillFlush)
 	}
 }
 
@@ -146,6 +146,11 @@ type Topic struct {
 	name    string
 	sources []atomic.Pointer[source]
 	sticky  atomic.Int32
+
+	// For the adaptive mode.
+	underWay atomic.Int64 // batches that are due and not resolved
+	mu       sync.Mutex   // taken under a lane's lock, never the other way round
+	waiting  []*source    // sources that opened a batch while others were under way
 }
 
 // Name of the topic.
@@ -187,6 +192,32 @@ func (t *Topic) source(partition int32) *source {
 	t.sources[partition].Store(s)
 	g.sources = append(g.sources, s)
 	return s
+}
+
+// idle tells that no batch of the topic is under way, so that waiting for one would gain nothing. Otherwise it notes the
+// source: its batch is due once that is so. One cycle for all partitions, rather than one for each, lets the broker make
+// their batches durable with one flush. The caller holds the lane's lock.
+func (t *Topic) idle(s *source, note bool) bool {
+	if note && t.underWay.Load() > 0 {
+		t.mu.Lock()
+		t.waiting = append(t.waiting, s)
+		t.mu.Unlock()
+	}
+	return t.underWay.Load() == 0 // looked at after the note, so that one of the two sees the other
+}
+
+// resolved notes that a batch is no longer under way; after the last one everything that gathered is due. No lock is held.
+func (t *Topic) resolved() {
+	if t.underWay.Add(-1) > 0 {
+		return
+	}
+	t.mu.Lock()
+	waiting := t.waiting
+	t.waiting = nil
+	t.mu.Unlock()
+	for _, s := range waiting {
+		s.flush(FillIdle)
+	}
 }
 
 // Sticky is the partition for messages without a key: the same until its batch is closed (KIP-480).

@@ -81,7 +81,7 @@ func (s *source) schedule(b *Batch, fresh bool) {
 		b.markDue(FillLinger)
 	case s.gen.retired.Load() || l.batcher.flushing.Load():
 		b.markDue(FillFlush)
-	case b.opts.Adaptive && len(l.flight) == 0 && l.due.len() == 0:
+	case b.opts.Adaptive && s.topic.idle(s, fresh):
 		b.markDue(FillIdle)
 	case fresh:
 		l.batcher.timers.add(timer{at: b.opened.Add(b.opts.Linger), batch: b})
@@ -95,6 +95,7 @@ func (b *Batch) markDue(fill Fill) {
 	}
 	b.due, b.fill = true, fill
 	s := b.source
+	s.topic.underWay.Add(1)
 	if i := slices.Index(s.lane.open, s); i >= 0 {
 		s.lane.open = slices.Delete(s.lane.open, i, i+1)
 	}
@@ -132,14 +133,14 @@ func (b *Batch) lingered(fill Fill) {
 }
 
 // flush makes the source's open batch due.
-func (s *source) flush() {
+func (s *source) flush(fill Fill) {
 	s.lane.mu.Lock()
 	b := s.open
 	if b == nil {
 		s.lane.mu.Unlock()
 		return
 	}
-	b.markDue(FillFlush)
+	b.markDue(fill)
 	ready := s.lane.ready()
 	s.lane.mu.Unlock()
 	if ready {

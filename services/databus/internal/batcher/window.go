@@ -156,18 +156,11 @@ func (l *Lane) resume() {
 	}
 }
 
-// advance moves on after an answer: it ends a recovery once nothing is outstanding, makes adaptive batches due on an idle
-// lane, and says whether the sink must be told. The caller holds the lock.
+// advance moves on after an answer: it ends a recovery once nothing is outstanding, and says whether the sink must be told.
+// The caller holds the lock.
 func (l *Lane) advance() bool {
 	if l.outstanding == 0 {
 		l.recovering = false
-		if len(l.flight) == 0 && l.due.len() == 0 {
-			for i := len(l.open) - 1; i >= 0; i-- {
-				if b := l.open[i].open; b.opts.Adaptive {
-					b.markDue(FillIdle)
-				}
-			}
-		}
 	}
 	return l.ready()
 }
