@@ -25,7 +25,7 @@ type brokerFlags struct {
 }
 
 func (f brokerFlags) server() server {
-	return server{kind: "broker", addr: f.Addr, env: "DATABUS_BROKER", timeout: f.Timeout}
+	return brokerAt(f.Addr, f.Timeout)
 }
 
 // agentFlags are the flags of every command that speaks to an agent.
@@ -35,7 +35,7 @@ type agentFlags struct {
 }
 
 func (f agentFlags) server() server {
-	return server{kind: "agent", addr: f.Addr, env: "DATABUS_AGENT", timeout: f.Timeout}
+	return agentAt(f.Addr, f.Timeout)
 }
 
 // server is the service that a command speaks to.
@@ -44,7 +44,31 @@ type server struct {
 	addr    string
 	env     string
 	timeout time.Duration
+	http    *http.Client
 }
+
+func brokerAt(addr string, timeout time.Duration) server {
+	return server{kind: "broker", addr: addr, env: "DATABUS_BROKER", timeout: timeout, http: newHTTPClient(timeout)}
+}
+
+func agentAt(addr string, timeout time.Duration) server {
+	return server{kind: "agent", addr: addr, env: "DATABUS_AGENT", timeout: timeout, http: newHTTPClient(timeout)}
+}
+
+// newHTTPClient speaks HTTP/2, in plain text too, so that many streams share one connection.
+func newHTTPClient(timeout time.Duration) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	dialer := &net.Dialer{Timeout: min(timeout, 5*time.Second)}
+	return &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, Protocols: protocols,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}}
+}
+
+// hangUp closes connections that no call uses. A server that stops waits a second for those that nobody closes.
+func (s server) hangUp() { s.http.CloseIdleConnections() }
 
 // baseURL takes host:port (plain text, as on one machine or inside of a cluster) and http or https URLs.
 func (s server) baseURL() (string, error) {
@@ -59,52 +83,42 @@ func (s server) baseURL() (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// client returns an HTTP client and the options that every generated client of this server gets. Connections are HTTP/2, in
-// plain text too, so that many streams share one.
-func (s server) client() (*http.Client, []connect.ClientOption) {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	dialer := &net.Dialer{Timeout: min(s.timeout, 5*time.Second)}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, Protocols: protocols,
-		MaxIdleConnsPerHost: 2, HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}}
-	return &http.Client{Transport: transport}, []connect.ClientOption{connect.WithInterceptors(callErrors{s})}
+// dial returns what every generated client of this server is made from.
+func (s server) dial() (base string, options []connect.ClientOption, err error) {
+	base, err = s.baseURL()
+	return base, []connect.ClientOption{connect.WithInterceptors(callErrors{s})}, err
 }
 
 func (s server) topics() (brokerv1connect.TopicServiceClient, error) {
-	base, err := s.baseURL()
+	base, options, err := s.dial()
 	if err != nil {
 		return nil, err
 	}
-	client, options := s.client()
-	return brokerv1connect.NewTopicServiceClient(client, base, options...), nil
+	return brokerv1connect.NewTopicServiceClient(s.http, base, options...), nil
 }
 
 func (s server) reads() (brokerv1connect.ReadServiceClient, error) {
-	base, err := s.baseURL()
+	base, options, err := s.dial()
 	if err != nil {
 		return nil, err
 	}
-	client, options := s.client()
-	return brokerv1connect.NewReadServiceClient(client, base, options...), nil
+	return brokerv1connect.NewReadServiceClient(s.http, base, options...), nil
 }
 
 func (s server) channels() (databusv1connect.ChannelServiceClient, error) {
-	base, err := s.baseURL()
+	base, options, err := s.dial()
 	if err != nil {
 		return nil, err
 	}
-	client, options := s.client()
-	return databusv1connect.NewChannelServiceClient(client, base, options...), nil
+	return databusv1connect.NewChannelServiceClient(s.http, base, options...), nil
 }
 
 func (s server) publish() (databusv1connect.PublishServiceClient, error) {
-	base, err := s.baseURL()
+	base, options, err := s.dial()
 	if err != nil {
 		return nil, err
 	}
-	client, options := s.client()
-	return databusv1connect.NewPublishServiceClient(client, base, options...), nil
+	return databusv1connect.NewPublishServiceClient(s.http, base, options...), nil
 }
 
 // callErrors bounds each unary call and turns what failed into an *errs.Error that says what to do next.

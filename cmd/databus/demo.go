@@ -18,7 +18,10 @@ type demo struct {
 	offset        int
 }
 
-const demoChannel = "hello"
+const (
+	demoChannel = "hello"
+	demoTimeout = 10 * time.Second
+)
 
 var demoEvents = []string{
 	`{"user":"ada","text":"hello, databus","n":12345678901234567890}`,
@@ -27,8 +30,9 @@ var demoEvents = []string{
 }
 
 func (d demo) run(ctx context.Context) error {
-	brokers := server{kind: "broker", addr: d.broker.http, env: "DATABUS_BROKER", timeout: 10 * time.Second}
-	agents := server{kind: "agent", addr: d.agent.http, env: "DATABUS_AGENT", timeout: 10 * time.Second}
+	brokers, agents := brokerAt(d.broker.http, demoTimeout), agentAt(d.agent.http, demoTimeout)
+	defer brokers.hangUp()
+	defer agents.hangUp()
 	if err := d.createChannel(ctx, brokers); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
