@@ -7,13 +7,20 @@ TOOLS := $(BIN)/tools
 MODULES := . bench
 PEERS := benthos otelcol
 
-.PHONY: help build gen tools lint lint-tools fmt test test-race test-clients bench bench-peers bench-agent clean
+.PHONY: help build run gen tools lint lint-tools fmt test test-race test-clients bench bench-peers bench-agent clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/databus
 	go build -trimpath -o bin/databus ./cmd/databus
+
+# Where `make run` keeps its data, and what it adds to every port.
+DATA ?= data
+OFFSET ?= 0
+
+run: build ## start the whole suite on ./data (DATA=, OFFSET=), publish and read back a few events, stay up
+	@exec bin/databus dev --data '$(DATA)' --port-offset '$(OFFSET)' --demo
 
 tools: $(TOOLS)/.generators ## build the code generators, pinned in tools/go.mod
 $(TOOLS)/.generators: tools/go.mod tools/go.sum

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/databus-suite/databus/internal/config"
 	"github.com/databus-suite/databus/internal/errs"
 )
 
@@ -27,10 +28,17 @@ type usage struct {
 
 func (u *usage) Error() string { return u.message }
 
-// report prints err in one line with its next step to standard error and returns the exit code that fits it.
+// report prints err in one line with its next step to standard error and returns the exit code that fits it. Mistakes in a
+// config have a line each.
 func report(term *terminal, err error) int {
 	if err == nil {
 		return exitOK
+	}
+	if _, ok := errors.AsType[*config.Error](err); ok {
+		for mistake := range strings.Lines(err.Error()) {
+			fmt.Fprintln(term.err, "databus: "+strings.TrimRight(mistake, "\n"))
+		}
+		return exitUsage
 	}
 	code, message, next := explain(err)
 	line := "databus: " + strings.ReplaceAll(message, "\n", " ")
