@@ -76,14 +76,17 @@ func (b *Builder) Append(ts int64, key, value []byte, headers []RecordHeader) {
 		b.baseTS, b.maxTS = ts, ts
 	}
 	b.maxTS = max(b.maxTS, ts)
-	tsDelta := ts - b.baseTS
+	b.put(ts-b.baseTS, int64(b.count), key, value, headers)
+}
 
-	n := recordBody(varintLen(tsDelta), int64(b.count), key, value, headers)
+// put encodes a record at the end.
+func (b *Builder) put(tsDelta, offsetDelta int64, key, value []byte, headers []RecordHeader) {
+	n := recordBody(varintLen(tsDelta), offsetDelta, key, value, headers)
 	r := slices.Grow(b.records, binary.MaxVarintLen32+n)
 	r = binary.AppendVarint(r, int64(n))
 	r = append(r, 0) // attributes: none are defined
 	r = binary.AppendVarint(r, tsDelta)
-	r = binary.AppendVarint(r, int64(b.count))
+	r = binary.AppendVarint(r, offsetDelta)
 	r = appendNullable(r, key)
 	r = appendNullable(r, value)
 	r = binary.AppendVarint(r, int64(len(headers)))
