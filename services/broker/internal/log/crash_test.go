@@ -238,3 +238,10 @@ func TestPowerLossOfProducers(t *testing.T) {
 		}
 	}
 }
+
+// nothingLeft makes Crash drop everything that was not synced.
+func nothingLeft() *rand.Rand { return rand.New(zeroSource{}) }
+
+type zeroSource struct{}
+
+func (zeroSource) Uint64() uint64 { return 0 }

@@ -152,9 +152,8 @@ func (p *Partition) read(o FetchOptions) (r FetchResult, seen int64, cached bool
 			r.Batches, r.Size, r.NextOffset = coalesce(bufs, n), n, next
 			return r, seen, true, nil
 		}
-		seg, limit, following := p.locate(offset)
 		p.mu.Unlock()
-		b, next, err := seg.Read(offset, o.MaxBytes, limit)
+		b, next, following, seg, err := p.readDisk(offset, o.MaxBytes)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) && !p.holds(seg) {
 				continue // retention or compaction took it away in the meantime
@@ -171,6 +170,22 @@ func (p *Partition) read(o FetchOptions) (r FetchResult, seen int64, cached bool
 		r.Batches, r.Size, r.NextOffset = [][]byte{b}, len(b), next
 		return r, seen, false, nil
 	}
+}
+
+// readDisk reads from the segment that holds an offset below the high watermark. following is where to go on when nothing
+// is left of what it held.
+func (p *Partition) readDisk(offset int64, maxBytes int) (b []byte, next, following int64, seg store.Segment, err error) {
+	p.reading.RLock()
+	defer p.reading.RUnlock()
+	p.mu.Lock()
+	if len(p.segs) == 0 {
+		p.mu.Unlock()
+		return nil, 0, 0, seg, ErrClosed
+	}
+	seg, limit, following := p.locate(offset)
+	p.mu.Unlock()
+	b, next, err = seg.Read(max(offset, seg.Base()), maxBytes, limit)
+	return b, next, following, seg, err
 }
 
 // readable says whether offset can be asked for; mu is held.
@@ -224,6 +239,8 @@ func coalesce(bufs [][]byte, n int) [][]byte {
 // OffsetForTime returns the first readable record whose timestamp is at least ms. When there is none it returns
 // the high watermark and timestamp -1.
 func (p *Partition) OffsetForTime(ms int64) (offset, timestamp int64, err error) {
+	p.reading.RLock()
+	defer p.reading.RUnlock()
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

@@ -273,6 +273,9 @@ func (s *journalState) close() error {
 // trimJournal syncs the segments of all partitions that rely on the journal, then lets go of it.
 func (l *Log) trimJournal() {
 	s := &l.journal
+	if s.j == nil {
+		return
+	}
 	s.mu.Lock()
 	seq, parts := s.seq, s.parts
 	s.parts = nil

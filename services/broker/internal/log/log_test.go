@@ -34,6 +34,22 @@ func testLog(t testing.TB, cfg Config) *Log {
 	return l
 }
 
+// quiesce waits until the committers have done what was asked of them before.
+func quiesce(l *Log) {
+	for range 2 {
+		for _, c := range l.committers {
+			c.call(func() {})
+		}
+	}
+}
+
+// activePath is the file that the partition writes to.
+func activePath(p *Partition) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active().Path()
+}
+
 func testPartition(t testing.TB, l *Log, n int32, cfg PartitionConfig) *Partition {
 	t.Helper()
 	p, err := l.Ensure(t.Context(), "orders", topicID, n, cfg)
@@ -241,8 +257,7 @@ func TestRetention(t *testing.T) {
 		if err := l.CheckRetention(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		p.com.call(func() {})
-		p.com.call(func() {})
+		quiesce(l)
 	}
 	if err := l.CheckRetention(t.Context()); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,9 @@ func (l *Log) RunMaintenance(ctx context.Context) {
 		if err := l.CheckRetention(ctx); err != nil && ctx.Err() == nil {
 			l.cfg.Logger.Warn("retention", "err", err)
 		}
+		if err := l.CompactAll(ctx); err != nil && ctx.Err() == nil {
+			l.cfg.Logger.Warn("compaction", "err", err)
+		}
 		if now := l.cfg.Now(); now.Sub(last) >= l.cfg.CheckpointInterval {
 			last = now
 			l.checkpointIdle(ctx)

@@ -23,22 +23,25 @@ type Partition struct {
 	ckGen  uint64     // guarded by ck
 	ckDone mark       // what the last checkpoint covers; guarded by ck
 
-	mu        sync.Mutex
-	cfg       PartitionConfig
-	err       error // why nothing can be appended (or read, when there is no segment)
-	closing   bool  // nothing new is accepted
-	closed    bool
-	metaDirty bool // something that only a checkpoint keeps has changed since the last one
-	ckWanted  bool // in the log's list of partitions to checkpoint
-	logStart  int64
-	cleanedTo int64
-	epoch     int32
-	segs      []store.Segment // by base; the last is active. Replaced, never changed in place
-	high      mark
-	durable   int64 // everything before it survives a crash, in the segment or in the journal
-	synced    mark  // everything before it is durable in the segment
-	written   mark
-	next      int64
+	reading sync.RWMutex // held for reading while files are read by an index; taken before mu
+
+	mu         sync.Mutex
+	cfg        PartitionConfig
+	err        error // why nothing can be appended (or read, when there is no segment)
+	closing    bool  // nothing new is accepted
+	closed     bool
+	compacting bool
+	metaDirty  bool // something that only a checkpoint keeps has changed since the last one
+	ckWanted   bool // in the log's list of partitions to checkpoint
+	logStart   int64
+	cleanedTo  int64
+	epoch      int32
+	segs       []store.Segment // by base; the last is active. Replaced, never changed in place
+	high       mark
+	durable    int64 // everything before it survives a crash, in the segment or in the journal
+	synced     mark  // everything before it is durable in the segment
+	written    mark
+	next       int64
 
 	com      *committer
 	queued   bool     // in the committer's list

@@ -1,10 +1,12 @@
 package log
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
@@ -119,6 +121,9 @@ func (p *Partition) load() error {
 		c = &checkpoint{logStart: -1}
 		p.metaDirty = true
 	}
+	if found.Segments, err = p.settleSwaps(c, found); err != nil {
+		return err
+	}
 	if err := p.adopt(c, found.Segments); err != nil {
 		return err
 	}
@@ -134,6 +139,29 @@ func (p *Partition) load() error {
 	p.cleanedTo = c.cleanedTo
 	p.ckGen = c.generation
 	return nil
+}
+
+// settleSwaps completes the compactions that the checkpoint names and drops the others. It returns the segments that are
+// there after that.
+func (p *Partition) settleSwaps(c *checkpoint, found store.Found) ([]store.Stub, error) {
+	segs := found.Segments
+	for _, w := range found.Swaps {
+		inside := func(s store.Stub) bool { return s.Dir == w.ID && s.Base >= w.First && s.Base < w.End }
+		named := slices.DeleteFunc(slices.Clone(c.segments), func(s store.Stub) bool { return !inside(s) })
+		done := store.Stub{Dir: w.ID, Base: w.First, Size: w.Size}
+		if len(named) != 1 || named[0] != done {
+			if err := p.log.store.DropSwap(w); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := p.log.store.FinishSwap(w); err != nil {
+			return nil, err
+		}
+		segs = append(slices.DeleteFunc(segs, inside), done)
+	}
+	slices.SortFunc(segs, func(a, b store.Stub) int { return cmp.Compare(a.Base, b.Base) })
+	return segs, nil
 }
 
 // adopt opens the segments that the checkpoint names, then those that follow them, and removes what is left over.

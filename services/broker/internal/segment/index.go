@@ -142,6 +142,16 @@ func (t *table) all(files *vfs.Files, name string) ([]byte, error) {
 	return append(b, t.tail...), nil
 }
 
+// toMemory takes all entries into memory.
+func (t *table) toMemory(files *vfs.Files, name string) error {
+	b, err := t.all(files, name)
+	if err != nil {
+		return err
+	}
+	t.stored, t.tail = 0, b
+	return nil
+}
+
 // offsetIndex maps the last offset of a batch to the batch's position.
 type offsetIndex struct {
 	table

@@ -251,7 +251,11 @@ func (s *Segment) rebuildLocked() error {
 	if s.size > 0 {
 		s.times.add(s.maxTime, s.maxLast)
 	}
-	return errors.Join(s.index.store(), s.times.store(), s.syncFile(s.index.name), s.syncFile(s.times.name))
+	err = errors.Join(s.index.store(), s.times.store(), s.syncFile(s.index.name), s.syncFile(s.times.name))
+	if err != nil && s.indexesToMemoryLocked() == nil {
+		return nil // no room for them now: the next process tries again
+	}
+	return err
 }
 
 // load makes sure that a sealed segment's indexes are known; the first reader pays for it.

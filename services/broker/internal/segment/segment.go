@@ -303,9 +303,32 @@ func (s *Segment) Seal() error {
 		return err
 	}
 	if err := s.FlushIndexes(); err != nil {
-		return err
+		// The log is what counts. Without index files the next process builds them anew; a short one would mislead it.
+		if derr := s.indexesToMemory(); derr != nil {
+			return errors.Join(err, derr)
+		}
 	}
 	s.Clean()
+	return nil
+}
+
+// indexesToMemory removes the index files and keeps their entries in memory.
+func (s *Segment) indexesToMemory() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.indexesToMemoryLocked()
+}
+
+func (s *Segment) indexesToMemoryLocked() error {
+	if err := errors.Join(s.index.toMemory(s.files, s.index.name), s.times.toMemory(s.files, s.times.name)); err != nil {
+		return err
+	}
+	for _, name := range []string{s.index.name, s.times.name} {
+		s.files.Forget(name)
+		if err := s.fs.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -154,12 +155,11 @@ func (s *FS) Load(k Key) (Found, error) {
 			}
 			continue
 		}
-		if err := s.finishSwaps(dir, entries); err != nil {
+		swaps, err := s.swaps(d, dir, entries)
+		if err != nil {
 			return f, err
 		}
-		if entries, err = readDir(s.fs, dir); err != nil {
-			return f, err
-		}
+		f.Swaps = append(f.Swaps, swaps...)
 		for _, e := range entries {
 			name := filepath.Join(dir, e.Name())
 			if base, ok := segment.ParseName(e.Name()); ok {
@@ -179,8 +179,31 @@ func (s *FS) Load(k Key) (Found, error) {
 			}
 		}
 	}
-	slices.SortFunc(f.Segments, func(a, b Stub) int { return int(min(max(a.Base-b.Base, -1), 1)) })
+	slices.SortFunc(f.Segments, func(a, b Stub) int { return cmp.Compare(a.Base, b.Base) })
+	if len(f.Swaps) > 0 {
+		return f, s.syncCheckpoints(k)
+	}
 	return f, nil
+}
+
+// syncCheckpoints makes sure that what was read of the checkpoints is what a loss of power would leave: files are removed
+// on their word.
+func (s *FS) syncCheckpoints(k Key) error {
+	for _, d := range s.dirs {
+		for _, name := range checkpointNames {
+			f, err := s.fs.OpenFile(filepath.Join(d.partition(k), name), os.O_RDWR)
+			if isNotExist(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(f.Sync(), f.Close()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Create implements Store.

@@ -41,6 +41,15 @@ type Found struct {
 	Key         Key
 	Segments    []Stub   // by base offset; the same base may occur in two directories
 	Checkpoints [][]byte // as saved; some may be damaged
+	Swaps       []Swap
+}
+
+// Swap is a compacted segment that is complete and was not yet put in the place of those with a base in [First, End).
+type Swap struct {
+	Dir        string
+	ID         ID
+	First, End int64
+	Size       int64
 }
 
 // DirStatus is what is known of one data directory.
@@ -65,6 +74,9 @@ type Store interface {
 	Remove(k Key, stub Stub) error
 	// SaveCheckpoint makes data durable beside the segments in dir. Of two saves in a row one survives a crash.
 	SaveCheckpoint(k Key, dir ID, generation uint64, data []byte) error
+	// FinishSwap puts a compacted segment in its place, once a durable checkpoint names it. DropSwap forgets it.
+	FinishSwap(w Swap) error
+	DropSwap(w Swap) error
 	// DeletePartition removes a partition with all that belongs to it. A crash leaves it whole or gone.
 	DeletePartition(k Key) error
 	// Fail fences a directory after an error of its disk. Restore checks that it works and takes it back.

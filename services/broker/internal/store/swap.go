@@ -30,27 +30,37 @@ func parseSwap(name string) (first, end int64, ok bool) {
 	return first, end, err1 == nil && err2 == nil && first < end
 }
 
-// finishSwaps completes what a crash interrupted in a compaction, or drops it.
-func (s *FS) finishSwaps(dir string, entries []fs.DirEntry) error {
+// swaps finds the complete swap files in a partition's directory and drops unfinished ones.
+func (s *FS) swaps(d *dataDir, dir string, entries []fs.DirEntry) (found []Swap, err error) {
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
 		if strings.HasSuffix(e.Name(), CleanedSuffix) {
 			if err := s.fs.Remove(name); err != nil {
-				return fmt.Errorf("drop unfinished compaction: %w", err)
+				return nil, fmt.Errorf("drop unfinished compaction: %w", err)
 			}
 			continue
 		}
-		if first, end, ok := parseSwap(e.Name()); ok {
-			if err := s.FinishSwap(dir, first, end); err != nil {
-				return err
-			}
+		first, end, ok := parseSwap(e.Name())
+		if !ok {
+			continue
 		}
+		st, err := s.fs.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, Swap{Dir: dir, ID: d.id, First: first, End: end, Size: st.Size()})
 	}
-	return nil
+	return found, nil
 }
 
-// FinishSwap puts a complete swap file in the place of the segments it replaces. Doing it again does no harm.
-func (s *FS) FinishSwap(dir string, first, end int64) error {
+// DropSwap implements Store.
+func (s *FS) DropSwap(w Swap) error {
+	return s.fs.Remove(filepath.Join(w.Dir, SwapName(w.First, w.End)))
+}
+
+// FinishSwap implements Store.
+func (s *FS) FinishSwap(w Swap) error {
+	dir, first, end := w.Dir, w.First, w.End
 	entries, err := readDir(s.fs, dir)
 	if err != nil {
 		return err
