@@ -46,7 +46,7 @@ func coded(err error) error {
 			if k.retry > 0 {
 				e = e.WithRetryAfter(k.retry)
 			}
-			return e.Wrap(err)
+			return e
 		}
 	}
 	return err

@@ -30,7 +30,7 @@ func (s *storageService) RestoreDirectory(_ context.Context, req *brokerv1.Resto
 	}
 	if err := s.log.RestoreDir(req.GetPath()); err != nil {
 		return nil, errs.New(errs.Precondition, "DIRECTORY_FAILED", "restore directory %s: it does not work yet", req.GetPath()).
-			WithNext("mend it and try again: %v", err).Wrap(err)
+			WithNext("mend it and try again").Wrap(err)
 	}
 	for _, d := range s.log.Dirs() {
 		if d.Path == req.GetPath() {

@@ -46,9 +46,8 @@ func newValidator() (*validator, error) {
 
 // checkName applies the rules of topic names: a channel's default topic has its name.
 func checkName(name string) error {
-	if err := topic.CheckName(name, "name"); err != nil {
-		e := errs.From(err)
-		return errs.New(errs.Invalid, "CHANNEL_NAME", "channel name %q is not valid", name).WithField("name").WithNext("%s", e.Next).Wrap(err)
+	if problem := topic.NameProblem(name); problem != "" {
+		return errs.New(errs.Invalid, "CHANNEL_NAME", "channel name %q is not valid: %s", name, problem).WithField("name").WithNext(topic.NameRule)
 	}
 	return nil
 }

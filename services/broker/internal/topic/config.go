@@ -28,9 +28,8 @@ const (
 	nameBytes       = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
 
-// CheckName says what is wrong with a topic's name by Kafka's rules; the error is Invalid and names field.
-func CheckName(name, field string) error {
-	problem := ""
+// NameProblem says what is wrong with a name by Kafka's rules for topics, nothing where it is fine.
+func NameProblem(name string) (problem string) {
 	switch {
 	case name == "":
 		problem = "it is empty"
@@ -43,11 +42,18 @@ func CheckName(name, field string) error {
 			problem = "it has a character that is not allowed"
 		}
 	}
-	if problem == "" {
-		return nil
+	return problem
+}
+
+// NameRule is the next step for who gave a name with a problem.
+const NameRule = "use 1 to 249 of letters, digits, '.', '_' and '-'"
+
+// CheckName refuses a topic's name that has a problem; the error is Invalid and names field.
+func CheckName(name, field string) error {
+	if problem := NameProblem(name); problem != "" {
+		return errs.New(errs.Invalid, "TOPIC_NAME", "topic name %q is not valid: %s", name, problem).WithField(field).WithNext(NameRule)
 	}
-	return errs.New(errs.Invalid, "TOPIC_NAME", "topic name %q is not valid: %s", name, problem).WithField(field).
-		WithNext("use 1 to 249 of letters, digits, '.', '_' and '-'")
+	return nil
 }
 
 func checkConfig(c *brokerv1.TopicConfig) error {
