@@ -19,6 +19,7 @@ func (r *Registry) Create(ctx context.Context, name string, config *databusv1.Ch
 		return nil, err
 	}
 	config = cloneOrNew(config)
+	mask.Prune(config)
 	if err := r.validate.check(name, config); err != nil {
 		return nil, err
 	}

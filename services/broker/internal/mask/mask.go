@@ -16,6 +16,7 @@ import (
 // every field that src has counts, message by message. Names may be snake_case or lowerCamel, and may start with `config.`.
 // The error is Invalid and names updateMask.
 func Apply(dst, src proto.Message, m *fieldmaskpb.FieldMask) error {
+	defer Prune(dst)
 	if len(m.GetPaths()) == 0 {
 		merge(dst.ProtoReflect(), src.ProtoReflect())
 		return nil
@@ -57,6 +58,22 @@ func applyPath(dst, src protoreflect.Message, path string) error {
 		}
 		rest = after
 	}
+}
+
+// Prune drops groups of settings in which nothing is set: they say no more than groups that are absent.
+func Prune(m proto.Message) { prune(m.ProtoReflect()) }
+
+func prune(m protoreflect.Message) (empty bool) {
+	empty = true
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if isGroup(field) && prune(v.Message()) {
+			m.Clear(field)
+		} else {
+			empty = false
+		}
+		return true
+	})
+	return empty
 }
 
 func set(dst, src protoreflect.Message, field protoreflect.FieldDescriptor) {

@@ -43,7 +43,8 @@ func TestApply(t *testing.T) {
 		{"cleared", &config{}, []string{"paused", "batch"}, func(c *config) { c.Paused, c.Batch = false, nil }},
 		{"nothing to clear", &config{}, []string{"spool.maxBytes"}, func(*config) {}},
 		{"only what is named", &config{KeyPath: "$.k", Batch: linger}, []string{"paused"}, func(c *config) { c.Paused = false }},
-		{"no mask merges", &config{Batch: linger, Retry: &databusv1.Retry{}}, nil, func(c *config) { c.Batch.Linger, c.Retry = linger.Linger, &databusv1.Retry{} }},
+		{"no mask merges", &config{Batch: linger, Retry: &databusv1.Retry{}}, nil, func(c *config) { c.Batch.Linger = linger.Linger }},
+		{"an empty group goes", &config{}, []string{"batch.linger", "batch.maxBytes"}, func(c *config) { c.Batch = nil }},
 		{"no mask replaces lists", &config{Routes: []*databusv1.Route{{Topic: "c"}}}, nil, func(c *config) { c.Routes = []*databusv1.Route{{Topic: "c"}} }},
 		{"whole config", &config{KeyPath: "$.z"}, []string{"config"}, func(c *config) { proto.Reset(c); c.KeyPath = "$.z" }},
 	} {
