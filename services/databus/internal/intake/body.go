@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,15 @@ const firstBytes = 4 << 10
 // zstdWindow bounds the memory that a frame may ask for.
 const zstdWindow = 8 << 20
 
+// bodies reads bodies. Its methods may run concurrently on different bodies.
+type bodies struct {
+	memory *memory.Pool
+	limit  int64                   // of a body, packed and unpacked
+	shared [len(classes)]sync.Pool // buffers larger than what a request keeps, by size
+	gzips  sync.Pool
+	zstds  sync.Pool
+}
+
 // body is a request's body in a reused buffer, counted in the agent's memory beyond what is kept anyway.
 type body struct {
 	buf      []byte
@@ -29,10 +39,10 @@ type body struct {
 }
 
 // read reads the whole body, unpacked, or says why not.
-func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, pool *memory.Pool) error {
+func (x *bodies) read(w http.ResponseWriter, r *http.Request, b *body) error {
 	b.buf = b.buf[:0]
-	if r.ContentLength > limit {
-		return tooLarge(limit)
+	if r.ContentLength > x.limit {
+		return tooLarge(x.limit)
 	}
 	patient := pace{w: w}
 	defer patient.end()
@@ -41,12 +51,12 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, pool *m
 		if r.ContentLength == 0 {
 			return nil
 		}
-		return b.fill(r.Body, r.ContentLength, limit, pool, &patient)
+		return x.fill(b, r.Body, r.ContentLength, &patient)
 	}
-	src := &counted{r: r.Body, left: limit}
-	unpacked, done, err := unpack(encoding, src)
+	src := &counted{r: r.Body, left: x.limit}
+	unpacked, done, err := x.unpack(encoding, src)
 	if err == nil {
-		err = b.fill(unpacked, -1, limit, pool, &patient)
+		err = x.fill(b, unpacked, -1, &patient)
 		done()
 	}
 	var known *errs.Error
@@ -58,23 +68,23 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, pool *m
 }
 
 // fill reads src to its end. It asks for no more memory than what has arrived warrants.
-func (b *body) fill(src io.Reader, length, limit int64, pool *memory.Pool, patient *pace) error {
+func (x *bodies) fill(b *body, src io.Reader, length int64, patient *pace) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
-			if err := b.grow(length, limit, pool); err != nil {
+			if err := x.grow(b, length); err != nil {
 				return err
 			}
 		}
 		n, err := src.Read(b.buf[len(b.buf):cap(b.buf)])
 		b.buf = b.buf[:len(b.buf)+n]
-		if int64(len(b.buf)) > limit {
-			return tooLarge(limit)
+		if int64(len(b.buf)) > x.limit {
+			return tooLarge(x.limit)
 		}
 		switch {
 		case err == io.EOF:
 			return nil
 		case errors.Is(err, errPackedTooLarge):
-			return tooLarge(limit)
+			return tooLarge(x.limit)
 		case err != nil:
 			return readFailed(err)
 		case length >= 0 && int64(len(b.buf)) == length:
@@ -113,29 +123,64 @@ func (p *pace) end() {
 	}
 }
 
-// grow makes room: the double of what is there, or what is still to come where that is less.
-func (b *body) grow(length, limit int64, pool *memory.Pool) error {
-	size := min(max(int64(2*cap(b.buf)), firstBytes), limit+1)
-	if length >= 0 && length > int64(len(b.buf)) {
+// growth is by how much a buffer grows at a time: a caller gets at most so many times what it has sent.
+const growth = 4
+
+// grow makes room: a multiple of what is there, or what is still to come where that is less.
+func (x *bodies) grow(b *body, length int64) error {
+	size := min(max(int64(growth*cap(b.buf)), firstBytes), x.limit+1)
+	if length > int64(len(b.buf)) {
 		size = min(size, max(length, firstBytes))
 	}
+	class := classOf(size)
+	if class >= 0 {
+		size = int64(classes[class])
+	}
 	if size > maxKept {
-		if err := pool.Reserve(size - b.reserved); err != nil {
+		if err := x.memory.Reserve(size - b.reserved); err != nil {
 			return errs.New(errs.Exhausted, "MEMORY_FULL", "the agent holds as much as it may").WithRetryAfter(time.Second).Wrap(err)
 		}
 		b.reserved = size
 	}
-	buf := make([]byte, len(b.buf), size)
-	copy(buf, b.buf)
+	buf := x.take(class, size)
+	buf = append(buf, b.buf...)
+	x.give(b.buf)
 	b.buf = buf
 	return nil
 }
 
 // release gives the memory back, and keeps a small buffer for the next body.
-func (b *body) release(pool *memory.Pool) {
+func (x *bodies) release(b *body) {
 	if b.reserved > 0 {
-		pool.Release(b.reserved)
+		x.memory.Release(b.reserved)
+		x.give(b.buf)
 		b.reserved, b.buf = 0, nil
+	}
+}
+
+// classes are the sizes of shared buffers.
+var classes = [...]int{128 << 10, 256 << 10, 512 << 10, 1 << 20}
+
+// classOf is the class of buffers that hold size bytes, or -1 where they are too small or too large to be shared.
+func classOf(size int64) int {
+	if size <= maxKept {
+		return -1
+	}
+	return slices.IndexFunc(classes[:], func(c int) bool { return size <= int64(c) })
+}
+
+func (x *bodies) take(class int, size int64) []byte {
+	if class >= 0 {
+		if p, ok := x.shared[class].Get().(*[]byte); ok {
+			return (*p)[:0]
+		}
+	}
+	return make([]byte, 0, size)
+}
+
+func (x *bodies) give(buf []byte) {
+	if i := slices.Index(classes[:], cap(buf)); i >= 0 {
+		x.shared[i].Put(&buf)
 	}
 }
 
@@ -175,25 +220,20 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var (
-	gzips sync.Pool
-	zstds sync.Pool
-)
-
 // unpack returns a reader of the content, and what to call once it was read.
-func unpack(encoding string, src io.Reader) (io.Reader, func(), error) {
+func (x *bodies) unpack(encoding string, src io.Reader) (io.Reader, func(), error) {
 	switch {
 	case strings.EqualFold(encoding, "gzip"), strings.EqualFold(encoding, "x-gzip"):
-		z, _ := gzips.Get().(*gzip.Reader)
+		z, _ := x.gzips.Get().(*gzip.Reader)
 		if z == nil {
 			z = new(gzip.Reader)
 		}
 		if err := z.Reset(src); err != nil {
 			return nil, nil, err
 		}
-		return z, func() { gzips.Put(z) }, nil
+		return z, func() { x.gzips.Put(z) }, nil
 	case strings.EqualFold(encoding, "zstd"):
-		z, _ := zstds.Get().(*zstd.Decoder)
+		z, _ := x.zstds.Get().(*zstd.Decoder)
 		if z == nil {
 			var err error
 			if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true)); err != nil {
@@ -203,7 +243,7 @@ func unpack(encoding string, src io.Reader) (io.Reader, func(), error) {
 		if err := z.Reset(src); err != nil {
 			return nil, nil, err
 		}
-		return z, func() { _ = z.Reset(nil); zstds.Put(z) }, nil
+		return z, func() { _ = z.Reset(nil); x.zstds.Put(z) }, nil
 	}
 	return nil, nil, errs.New(errs.UnsupportedMedia, "UNSUPPORTED_ENCODING", "content-encoding %q is not understood", encoding).
 		WithNext("use gzip, zstd or none")

@@ -67,19 +67,20 @@ func TestReadBody(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pool := memory.NewPool(16 << 20)
+			x := bodies{memory: pool, limit: limit}
 			var b body
 			for range 3 { // buffers and readers are reused
 				r := httptest.NewRequest(http.MethodPost, "/", nil)
 				r.Body, r.ContentLength = io.NopCloser(&cut{bytes.NewReader(tc.body), tc.length}), tc.length
 				r.Header.Set("Content-Encoding", tc.encoding)
-				err := b.read(httptest.NewRecorder(), r, limit, pool)
+				err := x.read(httptest.NewRecorder(), r, &b)
 				if errs.CodeOf(err) != tc.code {
 					t.Fatalf("error %v, want code %v", err, tc.code)
 				}
 				if err == nil && !bytes.Equal(b.buf, tc.want) {
 					t.Fatalf("read %d bytes, want %d", len(b.buf), len(tc.want))
 				}
-				b.release(pool)
+				x.release(&b)
 				if pool.Used() != 0 {
 					t.Fatalf("%d bytes stay reserved", pool.Used())
 				}
@@ -106,11 +107,12 @@ func TestBodyIsRefusedWhenMemoryIsFull(t *testing.T) {
 	pool := memory.NewPool(1 << 20)
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 2<<20)))
 	var b body
-	err := b.read(httptest.NewRecorder(), r, 8<<20, pool)
+	x := bodies{memory: pool, limit: 8 << 20}
+	err := x.read(httptest.NewRecorder(), r, &b)
 	if errs.From(err).Reason != "MEMORY_FULL" || errs.From(err).HTTPStatus() != http.StatusTooManyRequests {
 		t.Fatal(err)
 	}
-	if b.release(pool); pool.Used() != 0 {
+	if x.release(&b); pool.Used() != 0 {
 		t.Fatalf("%d bytes stay reserved", pool.Used())
 	}
 }

@@ -29,13 +29,14 @@ type Config struct {
 
 // Intake takes requests. All methods may run concurrently; it has nothing to close.
 type Intake struct {
-	cfg  Config
-	pool sync.Pool
+	cfg    Config
+	bodies bodies
+	pool   sync.Pool
 }
 
 // New returns an Intake.
 func New(cfg Config) *Intake {
-	return &Intake{cfg: cfg, pool: sync.Pool{New: func() any { return new(request) }}}
+	return &Intake{cfg: cfg, bodies: bodies{memory: cfg.Memory, limit: cfg.MaxBodyBytes}, pool: sync.Pool{New: func() any { return new(request) }}}
 }
 
 // request is what handling a request needs; it is reused.
@@ -54,7 +55,7 @@ const maxKept = 64 << 10
 func (in *Intake) get() *request { return in.pool.Get().(*request) }
 
 func (in *Intake) put(q *request) {
-	q.body.release(in.cfg.Memory)
+	in.bodies.release(&q.body)
 	if cap(q.out) > maxKept || cap(q.batch.Messages) > 1024 {
 		return
 	}
@@ -77,7 +78,7 @@ func (in *Intake) handler(decode func(*request, *http.Request) error) http.Handl
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := in.get()
 		defer in.put(q)
-		err := q.body.read(w, r, in.cfg.MaxBodyBytes, in.cfg.Memory)
+		err := in.bodies.read(w, r, &q.body)
 		if err == nil {
 			q.publish.Channel = r.PathValue("channel")
 			err = decode(q, r)
@@ -100,7 +101,7 @@ func (in *Intake) publish(ctx context.Context, q *request) error {
 	q.headers = telemetry.AppendHeaders(ctx, q.headers[:0])
 	q.publish.Messages, q.publish.Headers, q.publish.Trace = q.batch.Messages, q.headers, traceOf(q.headers)
 	err := in.cfg.Publisher.Enqueue(ctx, &q.publish, &q.pending)
-	q.body.release(in.cfg.Memory)
+	in.bodies.release(&q.body)
 	if err == nil {
 		err = q.pending.Wait(ctx)
 	}
