@@ -65,7 +65,11 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer stopBare()
-	if err := s.CreateChannel(ctx, "bench"); err != nil {
+	// Adaptive: producers that wait for each answer can do no more than one publish a linger otherwise.
+	if err := s.CreateChannel(ctx, "bench", `{"batch":{"adaptive":true}}`); err != nil {
+		return err
+	}
+	if err := s.CreateChannel(ctx, "bench-linger", `{"batch":{"linger":"5ms"}}`); err != nil {
 		return err
 	}
 	events, name, err := corpus.Small(root, o.eventBytes)
@@ -84,6 +88,7 @@ func run(ctx context.Context, o options) error {
 	defer stopPeers()
 	targets = append(targets, peers...)
 	stream := &target{name: "databus gRPC PublishStream, DURABLE", per: o.lines}
+	lingering := &target{url: "http://" + s.Addr(8080) + "/v1/channels/bench-linger/events", body: single(events)}
 	var lat latency
 	for round := range o.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
@@ -95,7 +100,7 @@ func run(ctx context.Context, o options) error {
 		if err := stream.measureStream(ctx, s.Addr(8081), events, o); err != nil {
 			return err
 		}
-		if err := lat.measure(ctx, targets[1], o); err != nil {
+		if err := lat.measure(ctx, lingering, o); err != nil {
 			return err
 		}
 	}

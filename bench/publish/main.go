@@ -66,7 +66,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer stopBare()
-	if err := s.CreateChannel(ctx, "bench-rest"); err != nil {
+	// Adaptive: producers that wait for each answer can do no more than one publish a linger otherwise.
+	if err := s.CreateChannel(ctx, "bench-rest", `{"batch":{"adaptive":true}}`); err != nil {
 		return err
 	}
 	if err := s.CreateTopic(ctx, "bench-append", 1); err != nil {

@@ -137,9 +137,9 @@ func freeOffset() (int, error) {
 	return 0, fmt.Errorf("suite: no free block of ports between 28080 and 48111")
 }
 
-// CreateChannel makes a channel with the default config.
-func (s *Suite) CreateChannel(ctx context.Context, name string) error {
-	return s.post(ctx, "/v1/channels", fmt.Sprintf(`{"name":%q}`, name))
+// CreateChannel makes a channel with a config, as JSON; {} is every default.
+func (s *Suite) CreateChannel(ctx context.Context, name, config string) error {
+	return s.post(ctx, "/v1/channels", fmt.Sprintf(`{"name":%q,"config":%s}`, name, config))
 }
 
 // CreateTopic makes a topic with some partitions.
