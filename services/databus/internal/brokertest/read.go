@@ -64,3 +64,13 @@ func (b *Broker) find(name string, index int32) (*partition, error) {
 	}
 	return t.partitions[index], nil
 }
+
+// Config is what a topic was made with; nil where there is none.
+func (b *Broker) Config(name string) *brokerv1.TopicConfig {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.topics[name]; t != nil {
+		return t.config
+	}
+	return nil
+}

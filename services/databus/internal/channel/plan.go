@@ -27,6 +27,8 @@ const (
 	DefaultIdempotency     = 10 * time.Minute
 	DefaultSpoolBytes      = 1 << 30
 	DefaultBlockTimeout    = 5 * time.Second
+	DefaultMaxLanes        = 100
+	DefaultLaneExpiry      = 24 * time.Hour
 )
 
 // minBackoff keeps a config that says zero from repeating without a pause.
@@ -50,6 +52,9 @@ type Plan struct {
 	BytesPerSec     int64         // 0: no limit
 	Idempotency     time.Duration // 0: ids are not looked at
 	Spool           spool.Limit
+	LaneTopics      bool // lanes have topics of their own
+	MaxLanes        int
+	LaneExpiry      time.Duration // of a lane's topic
 }
 
 // Spooled says whether a 2xx promises the agent's disk.
@@ -99,6 +104,10 @@ func (c *Compiler) Compile(ch *databusv1.Channel) (*Plan, error) {
 	p.MaxPendingBytes = cfg.GetLimits().GetMaxPendingBytes()
 	p.MessagesPerSec = cfg.GetRateLimit().GetMessagesPerSecond()
 	p.BytesPerSec = cfg.GetRateLimit().GetBytesPerSecond()
+	lanes := cfg.GetLanes()
+	p.LaneTopics = lanes.GetMode() == databusv1.LaneMode_LANE_MODE_TOPIC
+	p.MaxLanes = int(orDefault(lanes.GetMaxTopics(), DefaultMaxLanes))
+	p.LaneExpiry = duration(lanes.GetExpiry(), DefaultLaneExpiry)
 	p.Spool = spoolLimit(cfg.GetSpool())
 	p.Batch.Spooled = p.Spooled()
 	p.Batch.Layout = int32(p.Strategy)

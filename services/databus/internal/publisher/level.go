@@ -14,6 +14,10 @@ import (
 // apply takes over what of a plan has force at once.
 func (l *live) apply(plan *channel.Plan) {
 	cfg := &l.publisher.cfg
+	if l.main != nil {
+		l.applyLanes(plan)
+		return
+	}
 	l.share.SetLimit(plan.MaxPendingBytes)
 	l.limits.set(plan)
 	if cfg.Spool != nil {

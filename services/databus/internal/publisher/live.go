@@ -10,6 +10,7 @@ import (
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/channel"
 	"github.com/databus-suite/databus/services/databus/internal/dedup"
+	"github.com/databus-suite/databus/services/databus/internal/lane"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
 	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
@@ -21,8 +22,11 @@ type live struct {
 	share     *memory.Share
 	limits    limits
 	stats     stats
-	spool     *spool.Channel // nil: the agent has none
-	ids       *dedup.Channel // nil: the agent remembers none
+	spool     *spool.Channel       // nil: the agent has none
+	ids       *dedup.Channel       // nil: the agent remembers none
+	main      *live                // of the lanes' part of a channel: the channel
+	lanes     atomic.Pointer[live] // of a channel whose lanes have topics: their part
+	used      lane.Set             // topics of the lanes
 	active    atomic.Pointer[active]
 }
 
@@ -37,16 +41,16 @@ type active struct {
 // The batcher's owner of this channel's batches.
 
 func (l *live) Sealed(s batcher.Stats) {
-	l.stats.sealed(s)
+	l.root().stats.sealed(s)
 	if m := l.publisher.cfg.Measure; m != nil {
-		m.Sealed(l.name, s)
+		m.Sealed(l.root().name, s)
 	}
 }
 
 func (l *live) Answered(messages int, waited time.Duration, err error) {
-	l.stats.answered(messages, err)
+	l.root().stats.answered(messages, err)
 	if m := l.publisher.cfg.Measure; m != nil {
-		m.Answered(l.name, messages, waited, err)
+		m.Answered(l.root().name, messages, waited, err)
 	}
 }
 
@@ -71,10 +75,18 @@ func (p *Publisher) Apply(plan *channel.Plan) {
 		return
 	}
 	l := x.(*live)
+	l.follow(plan)
+	if side := l.lanes.Load(); side != nil {
+		side.follow(plan)
+	}
+}
+
+// follow takes a newer plan into use.
+func (l *live) follow(plan *channel.Plan) {
 	old := l.active.Load()
 	l.apply(plan)
 	if channel.SameRouting(old.plan, plan) {
-		o := p.options(plan)
+		o := l.publisher.options(plan)
 		o.Stage = old.gen.Options().Stage
 		old.gen.SetOptions(o)
 		next := &active{live: l, plan: plan, gen: old.gen}
@@ -120,9 +132,26 @@ func (p *Publisher) Remove(name string) {
 	if !ok {
 		return
 	}
-	gen := x.(*live).active.Load().gen
-	p.retired.add(name, gen)
-	gen.Retire()
+	l := x.(*live)
+	for _, part := range []*live{l, l.lanes.Load()} {
+		if part != nil {
+			gen := part.active.Load().gen
+			p.retired.add(part.name, gen)
+			gen.Retire()
+		}
+	}
+}
+
+// each calls fn for every channel, and for its lanes' part.
+func (p *Publisher) each(fn func(*live)) {
+	p.channels.Range(func(_, x any) bool {
+		l := x.(*live)
+		fn(l)
+		if side := l.lanes.Load(); side != nil {
+			fn(side)
+		}
+		return true
+	})
 }
 
 // TopicChanged begins a new generation of every channel that sends to a topic whose partitions changed, and lets the others
@@ -131,8 +160,7 @@ func (p *Publisher) TopicChanged(name string) {
 	p.retired.mu.Lock()
 	defer p.retired.mu.Unlock()
 	now, _ := p.cfg.Topics.Known(name)
-	p.channels.Range(func(_, x any) bool {
-		l := x.(*live)
+	p.each(func(l *live) {
 		a := l.active.Load()
 		for _, t := range a.gen.Topics() {
 			if t.Name() != name {
@@ -146,7 +174,6 @@ func (p *Publisher) TopicChanged(name string) {
 				a.gen.SetOptions(o)
 			}
 		}
-		return true
 	})
 }
 
@@ -192,10 +219,7 @@ func (p *Publisher) Drain(ctx context.Context) error {
 	for _, list := range p.retired.gens {
 		all = append(all, list...)
 	}
-	p.channels.Range(func(_, x any) bool {
-		all = append(all, x.(*live).active.Load().gen)
-		return true
-	})
+	p.each(func(l *live) { all = append(all, l.active.Load().gen) })
 	p.retired.mu.Unlock()
 	var spooled, direct []*batcher.Generation
 	for _, g := range all {

@@ -26,6 +26,7 @@ const recordOverhead = 64
 type Topics interface {
 	Known(name string) (sender.Topic, bool)
 	Resolve(ctx context.Context, name string) (sender.Topic, error)
+	ResolveExpiring(ctx context.Context, name string, idle time.Duration) (sender.Topic, error)
 }
 
 // Config of a Publisher.

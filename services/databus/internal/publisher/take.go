@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
@@ -12,10 +13,8 @@ import (
 	"github.com/databus-suite/databus/internal/routing"
 	"github.com/databus-suite/databus/internal/wirejson"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
+	"github.com/databus-suite/databus/services/databus/internal/lane"
 )
-
-// LaneHeader names the lane of a message.
-const LaneHeader = "databus-lane"
 
 // take hands each message to its batch, or notes why not. The request's bytes are reserved; those of refused messages go back.
 func (a *active) take(ctx context.Context, r *Request, out *Pending, now time.Time) {
@@ -52,22 +51,54 @@ func (a *active) one(ctx context.Context, r *Request, m *wirejson.Message, s *sl
 	}
 	record := batcher.Record{Timestamp: s.timestamp, Trace: r.Trace, Bytes: bytes}
 	if m.ID == "" || a.live.ids == nil || a.plan.Idempotency <= 0 {
-		return a.place(ctx, r, m, s, out, now, &record)
+		return a.direct(ctx, r, m, s, out, now, &record)
 	}
 	mine, err := a.claim(m, s)
 	if err != nil || mine == nil {
 		return err
 	}
 	record.Claim = mine
-	if err := a.place(ctx, r, m, s, out, now, &record); err != nil {
+	if err := a.direct(ctx, r, m, s, out, now, &record); err != nil {
 		a.live.ids.Abandon(mine)
 		return err
 	}
 	return nil
 }
 
-// place routes a message and adds it to its batch.
-func (a *active) place(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, record *batcher.Record) *errs.Error {
+// direct sends a message the channel's way, or its lane's.
+func (a *active) direct(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, record *batcher.Record) *errs.Error {
+	name, tagged := laneOf(m, r)
+	if name == "" {
+		return a.place(ctx, r, m, s, out, now, record, "")
+	}
+	if err := lane.Check(name); err != nil {
+		return errs.New(errs.Invalid, "BAD_LANE", "channel %q", a.live.name).WithField("headers").
+			WithNext("name a lane by 1 to 64 of letters, digits, '_' and '-'").Wrap(err)
+	}
+	if !tagged { // from here on the message itself says so, to consumers too
+		m.Headers = append(slices.Clip(m.Headers), recordbatch.RecordHeader{Key: lane.Header, Value: []byte(name)})
+	}
+	if !a.plan.LaneTopics {
+		return a.place(ctx, r, m, s, out, now, record, name)
+	}
+	return a.aside(ctx, r, m, s, out, now, record, name)
+}
+
+// laneOf is a message's lane: its own, or that of the request's baggage. tagged says that its header names it.
+func laneOf(m *wirejson.Message, r *Request) (name string, tagged bool) {
+	if len(m.Headers) > 0 {
+		if name, inBaggage := lane.Of(m.Headers); name != "" {
+			return name, !inBaggage
+		}
+	}
+	if len(r.Headers) > 0 {
+		name, _ = lane.Of(r.Headers)
+	}
+	return name, false
+}
+
+// place routes a message and adds it to its batch. With a lane that is not the channel's own way, the topic is the lane's.
+func (a *active) place(ctx context.Context, r *Request, m *wirejson.Message, s *slot, out *Pending, now time.Time, record *batcher.Record, ln string) *errs.Error {
 	key := m.Key
 	if key == nil && a.plan.KeyPath != nil && m.Value != nil && (r.JSON || wirejson.ValidJSON(m.Value) == nil) {
 		key, _ = a.plan.KeyPath.Key(m.Value)
@@ -76,7 +107,7 @@ func (a *active) place(ctx context.Context, r *Request, m *wirejson.Message, s *
 		return errs.New(errs.Invalid, "TOMBSTONE_WITHOUT_KEY", "a message without value needs a key").
 			WithField("value").WithNext("give a value, or the key of what the tombstone removes")
 	}
-	topic, err := a.route(ctx, m, key)
+	topic, err := a.route(ctx, m, key, now, ln)
 	if err != nil {
 		return err
 	}
@@ -107,13 +138,13 @@ func (a *active) check(m *wirejson.Message) *errs.Error {
 }
 
 // route finds the message's topic.
-func (a *active) route(ctx context.Context, m *wirejson.Message, key []byte) (*batcher.Topic, *errs.Error) {
+func (a *active) route(ctx context.Context, m *wirejson.Message, key []byte, now time.Time, ln string) (*batcher.Topic, *errs.Error) {
 	if t := a.fixed.Load(); t != nil {
 		return t, nil
 	}
 	name, fixed := a.plan.Routes.Fixed()
 	if !fixed {
-		msg := routing.Message{Headers: pairs(m.Headers), Key: key, Lane: laneOf(m), Channel: a.live.name, JSON: m.Value}
+		msg := routing.Message{Headers: pairs(m.Headers), Key: key, Lane: ln, Channel: a.live.root().name, JSON: m.Value}
 		var ok bool
 		var failed error
 		if name, ok, failed = a.plan.Routes.Pick(&msg); !ok {
@@ -124,6 +155,9 @@ func (a *active) route(ctx context.Context, m *wirejson.Message, key []byte) (*b
 			}
 			return nil, err
 		}
+	}
+	if a.live.main != nil {
+		return a.laneTopic(ctx, name, ln, now)
 	}
 	info, err := a.live.publisher.cfg.Topics.Resolve(ctx, name)
 	if err != nil {
@@ -147,15 +181,6 @@ func pairs(headers []recordbatch.RecordHeader) iter.Seq2[string, []byte] {
 			}
 		}
 	}
-}
-
-func laneOf(m *wirejson.Message) string {
-	for i := range m.Headers {
-		if m.Headers[i].Key == LaneHeader {
-			return string(m.Headers[i].Value)
-		}
-	}
-	return ""
 }
 
 // partition picks the message's partition.

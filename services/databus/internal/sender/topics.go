@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	"github.com/databus-suite/databus/internal/errs"
@@ -28,6 +29,8 @@ type Topic struct {
 	ID            string `json:"id"`
 	Partitions    int32  `json:"partitions"`
 	MaxBatchBytes int32  `json:"max_batch_bytes,omitempty"` // 0: the broker's default
+	// IdleExpiry after which the broker deletes the topic; 0: never. Where the topic is made again it gets that again.
+	IdleExpiry time.Duration `json:"idle_expiry,omitempty"`
 }
 
 // TopicsConfig configures Topics.
@@ -80,13 +83,18 @@ func (t *Topics) Known(name string) (Topic, bool) {
 // Resolve returns a topic, and makes it with the broker's defaults where it does not exist. Concurrent callers share one
 // question to the broker.
 func (t *Topics) Resolve(ctx context.Context, name string) (Topic, error) {
+	return t.ResolveExpiring(ctx, name, 0)
+}
+
+// ResolveExpiring is Resolve; where it makes the topic, that is to go once nobody wrote to it for so long.
+func (t *Topics) ResolveExpiring(ctx context.Context, name string, idle time.Duration) (Topic, error) {
 	if topic, ok := t.Known(name); ok {
 		return topic, nil
 	}
 	answer := t.group.DoChan(name, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 		defer cancel()
-		return t.ask(ctx, name)
+		return t.ask(ctx, name, idle)
 	})
 	select {
 	case r := <-answer:
@@ -99,7 +107,7 @@ func (t *Topics) Resolve(ctx context.Context, name string) (Topic, error) {
 	}
 }
 
-func (t *Topics) ask(ctx context.Context, name string) (Topic, error) {
+func (t *Topics) ask(ctx context.Context, name string, idle time.Duration) (Topic, error) {
 	for {
 		got, err := t.cfg.Client.GetTopic(ctx, &brokerv1.GetTopicRequest{Topic: name})
 		if err == nil {
@@ -108,7 +116,11 @@ func (t *Topics) ask(ctx context.Context, name string) (Topic, error) {
 		if errs.CodeOf(err) != errs.NotFound {
 			return Topic{}, errs.From(err)
 		}
-		made, err := t.cfg.Client.CreateTopic(ctx, &brokerv1.CreateTopicRequest{Name: name})
+		req := &brokerv1.CreateTopicRequest{Name: name}
+		if idle > 0 {
+			req.Config = &brokerv1.TopicConfig{IdleExpiry: durationpb.New(idle)}
+		}
+		made, err := t.cfg.Client.CreateTopic(ctx, req)
 		if err == nil {
 			t.cfg.Logger.Info("topic created", "topic", name, "partitions", made.Topic.GetPartitions())
 			return t.learn(made.Topic), nil
@@ -121,7 +133,8 @@ func (t *Topics) ask(ctx context.Context, name string) (Topic, error) {
 }
 
 func (t *Topics) learn(p *brokerv1.Topic) Topic {
-	topic := Topic{ID: p.GetId(), Partitions: max(p.GetPartitions(), 1), MaxBatchBytes: p.GetConfig().GetMaxBatchBytes()}
+	topic := Topic{ID: p.GetId(), Partitions: max(p.GetPartitions(), 1), MaxBatchBytes: p.GetConfig().GetMaxBatchBytes(),
+		IdleExpiry: p.GetConfig().GetIdleExpiry().AsDuration()}
 	t.mu.Lock()
 	old, known := t.topics[p.GetName()]
 	t.topics[p.GetName()] = topic
@@ -190,7 +203,8 @@ func (t *Topics) remake(ctx context.Context) {
 	t.mu.RUnlock()
 	for _, name := range names {
 		ctx, cancel := context.WithTimeout(ctx, resolveWithin)
-		if _, err := t.ask(ctx, name); err != nil {
+		topic, _ := t.Known(name)
+		if _, err := t.ask(ctx, name, topic.IdleExpiry); err != nil {
 			t.cfg.Logger.Warn("topic not made again", "topic", name, "error", err)
 		}
 		cancel()
