@@ -19,13 +19,14 @@ const (
 	stopBound  = 90 * time.Second
 )
 
-// Suite is one `databus dev` with its data directory and its block of ports. It survives stops and kills: Start brings
+// Suite is one `databus dev`, or one service alone, with its data directory and its block of ports. It survives stops and kills: Start brings
 // it back on the same directory and ports. Methods may run concurrently, but one start, stop or kill at a time.
 type Suite struct {
 	binary string
 	dir    string
 	offset int
 	args   []string
+	alone  string // the service that runs alone; empty: databus dev
 
 	mu  sync.Mutex
 	cur *process
@@ -72,7 +73,11 @@ func Run(t testing.TB, binary string, args ...string) *Suite {
 // Start starts the suite, or starts it again after Stop or Kill, and waits for its ready line.
 func (s *Suite) Start(ctx context.Context) error {
 	args := append([]string{"dev", "--data", s.dir, "--port-offset", strconv.Itoa(s.offset)}, s.args...)
-	p, err := startProcess(saysReady, s.binary, args...)
+	ready := saysReady
+	if s.alone != "" {
+		args, ready = append([]string{s.alone}, s.args...), saysServing
+	}
+	p, err := startProcess(ready, s.binary, args...)
 	if err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (s *Suite) Stop() error {
 		return err
 	}
 	if code != 0 {
-		return fmt.Errorf("databus dev ended with code %d on SIGTERM, want 0:\n%s", code, s.Output())
+		return fmt.Errorf("databus ended with code %d on SIGTERM, want 0:\n%s", code, s.Output())
 	}
 	return nil
 }
