@@ -55,6 +55,7 @@ type Agent struct {
 	topics    *sender.Topics
 	channels  *channel.Store
 	publisher *publisher.Publisher
+	memory    *memory.Pool
 
 	// Of spooled channels, and of ids; the first three are nil without a data directory.
 	spool     *spool.Spool
@@ -92,20 +93,21 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
 	a.sender = sender.New(sender.Config{Log: brokerv1.NewLogServiceClient(a.conn), Topics: a.topics, Logger: a.log})
 	a.batcher = batcher.New(a.sender)
-	pool := memory.NewPool(int64(cfg.MemoryBytes))
+	a.memory = memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
 	if err := a.openDisk(meter); err != nil {
 		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.Close())
 	}
-	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids, Topics: a.topics, Memory: pool, Logger: a.log, Measure: meter,
+	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids,
+		Topics: a.topics, Memory: a.memory, Logger: a.log, Measure: meter,
 		Find: func(ctx context.Context, name string) error { return a.channels.Find(ctx, name) }})
 	a.channels, err = channel.NewStore(channel.Config{Client: databusv1.NewChannelServiceClient(a.conn), Agent: info,
 		Path: a.file("channels.json"), Logger: a.log, Apply: a.publisher.Apply, Remove: a.publisher.Remove, Report: a.publisher.Reports})
 	if err == nil {
-		err = meter.observe(deps.Telemetry, a.publisher, pool, a.batcher)
+		err = meter.observe(deps.Telemetry, a.publisher, a.memory, a.batcher)
 	}
 	if err == nil {
-		err = a.serve(deps, pool)
+		err = a.serve(deps)
 	}
 	if err != nil {
 		_ = a.Close()
@@ -131,7 +133,7 @@ func tracing(t *telemetry.Telemetry) []grpc.DialOption {
 }
 
 // serve registers every way in. The two hot paths come before the gateway, which serves the rest of the API.
-func (a *Agent) serve(deps Deps, pool *memory.Pool) error {
+func (a *Agent) serve(deps Deps) error {
 	var err error
 	a.server, err = rpc.NewServer(rpc.Config{HTTPAddr: a.cfg.HTTPAddr, GRPCAddr: a.cfg.GRPCAddr, UnixSocket: a.cfg.UnixSocket,
 		HTTPConfiguredBy: deps.HTTPConfiguredBy, GRPCConfiguredBy: deps.GRPCConfiguredBy, Logger: a.log, Telemetry: deps.Telemetry,
@@ -146,7 +148,7 @@ func (a *Agent) serve(deps Deps, pool *memory.Pool) error {
 	if deps.Telemetry.Tracing() {
 		tracer = deps.Telemetry.Tracer("databus/agent")
 	}
-	in := intake.New(intake.Config{Publisher: a.publisher, Memory: pool, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer,
+	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer,
 		Draining: a.server.Draining()})
 	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
 	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())

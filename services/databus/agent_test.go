@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
@@ -416,5 +419,61 @@ func TestConnectErrorsAreCoded(t *testing.T) {
 	bulk.WriteString(`{"requests":[{"channel":"nope","messages":[{"value":1}]}]}`)
 	if answer := r.want(200, "/v1/messages:bulk", "application/json", bulk.String()); !strings.Contains(answer, "CHANNEL_NOT_FOUND") {
 		t.Fatal(answer)
+	}
+}
+
+func TestTraceReachesTheRecords(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.broker.SetChannel("c", nil)
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	r.want(200, "/v1/channels/c/events", "text/plain", "rest", "traceparent", parent, "baggage", "tenant=a", "Databus-Key", "k")
+	r.want(200, "/v1/channels/c/messages", "application/json", `{"messages":[{"key":"k","value":1,"headers":{"traceparent":"mine"}}]}`, "traceparent", parent)
+	conn, err := grpc.NewClient(r.agent.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", parent)
+	if _, err := databusv1.NewPublishServiceClient(conn).Publish(ctx, &databusv1.PublishRequest{Channel: "c",
+		Messages: []*databusv1.Message{{Key: []byte("k"), Value: []byte("grpc")}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{{"baggage=tenant=a", "traceparent=" + parent}, {"traceparent=mine"}, {"traceparent=" + parent}}
+	for _, p := range r.broker.Await("c", 3) {
+		for i, rec := range p {
+			var got []string
+			for _, h := range rec.Headers {
+				got = append(got, h.Key+"="+string(h.Value))
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, want[i]) {
+				t.Errorf("message %d: headers %q, want %q", i, got, want[i])
+			}
+		}
+	}
+}
+
+// TestIdleAndSlowConnections holds many connections that say little while others publish.
+func TestIdleAndSlowConnections(t *testing.T) {
+	t.Parallel()
+	r := start(t)
+	r.broker.SetChannel("c", nil)
+	for i := range 300 {
+		conn, err := net.Dial("tcp", r.agent.HTTPAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		switch i % 3 {
+		case 1: // stops inside the header
+			fmt.Fprint(conn, "POST /v1/channels/c/events HTTP/1.1\r\nHost:")
+		case 2: // claims much and sends little
+			fmt.Fprint(conn, "POST /v1/channels/c/events HTTP/1.1\r\nHost: x\r\nContent-Length: 20000000\r\n\r\nx")
+		}
+	}
+	writers(t, r.url, "c", 4, 10, nil)
+	if used := r.agent.memory.Used(); used > 1<<20 {
+		t.Errorf("%d bytes are held for connections that sent nothing", used)
 	}
 }
