@@ -79,6 +79,9 @@ type agentCmd struct{ serveFlags }
 func (agentCmd) Help() string {
 	return `Every setting of the file may also be given as an environment variable: DATABUS_AGENT_BROKER_GRPC_ADDR for broker.grpc_addr.
 
+SIGUSR2 replaces the running program by the one that is at its path now, with the config that is in its file now, in the same
+process and without refusing a connection. A program that does not take its config is not started.
+
 Examples:
 
   databus agent --config agent.yaml
@@ -98,12 +101,19 @@ func (c *agentCmd) Run(ctx context.Context, term *terminal) error {
 	if c.CheckConfig {
 		return c.checked(term)
 	}
+	r, err := newRestart(term, cfg.Log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := r.watch(ctx)
+	defer stop()
 	//nolint:contextcheck // an agent makes no calls before Run
-	return serve(ctx, term, "agent", cfg.Telemetry, cfg.Log, func(log *slog.Logger, t *telemetry.Telemetry) (service, error) {
-		return databus.New(cfg, databus.Deps{Logger: log, Telemetry: t, Version: version(), OpenAPI: gen.OpenAPI,
+	err = serve(ctx, term, "agent", cfg.Telemetry, cfg.Log, func(log *slog.Logger, t *telemetry.Telemetry) (service, error) {
+		return databus.New(cfg, databus.Deps{Logger: log, Telemetry: t, Version: version(), OpenAPI: gen.OpenAPI, Sockets: r.sockets,
 			HTTPConfiguredBy: "http_addr in the agent's config or DATABUS_AGENT_HTTP_ADDR",
 			GRPCConfiguredBy: "grpc_addr in the agent's config or DATABUS_AGENT_GRPC_ADDR"})
 	})
+	return errors.Join(err, r.finish())
 }
 
 // serve runs one service until ctx ends.

@@ -28,13 +28,17 @@ func (s *Server) Listen() error {
 	var l listeners
 	var err error
 	if s.cfg.HTTPAddr != "" {
-		l.http, err = listenTCP("HTTP", s.cfg.HTTPAddr, s.cfg.HTTPConfiguredBy)
+		l.http, err = s.socket("tcp", s.cfg.HTTPAddr, func() (net.Listener, error) {
+			return listenTCP("HTTP", s.cfg.HTTPAddr, s.cfg.HTTPConfiguredBy)
+		})
 	}
 	if err == nil && s.cfg.GRPCAddr != "" {
-		l.grpc, err = listenTCP("gRPC", s.cfg.GRPCAddr, s.cfg.GRPCConfiguredBy)
+		l.grpc, err = s.socket("tcp", s.cfg.GRPCAddr, func() (net.Listener, error) {
+			return listenTCP("gRPC", s.cfg.GRPCAddr, s.cfg.GRPCConfiguredBy)
+		})
 	}
 	if err == nil && s.cfg.UnixSocket != "" {
-		l.unix, err = listenUnix(s.cfg.UnixSocket)
+		l.unix, err = s.socket("unix", s.cfg.UnixSocket, func() (net.Listener, error) { return listenUnix(s.cfg.UnixSocket) })
 	}
 	if err != nil {
 		return errors.Join(err, l.close())
@@ -42,6 +46,21 @@ func (s *Server) Listen() error {
 	l.bound = true
 	s.listeners = l
 	return nil
+}
+
+// socket takes over the listener that the program before had, or listens and keeps the new one for the next program.
+func (s *Server) socket(network, address string, listen func() (net.Listener, error)) (net.Listener, error) {
+	l, err := s.cfg.Sockets.Inherited(network, address)
+	if l != nil || err != nil {
+		return l, err
+	}
+	if l, err = listen(); err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Sockets.Keep(network, address, l); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // HTTPAddr returns the address of the HTTP port once Listen succeeded, with the port that was taken for port 0.

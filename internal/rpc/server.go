@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/status"
 
+	"github.com/databus-suite/databus/internal/handover"
 	"github.com/databus-suite/databus/internal/telemetry"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	DrainTimeout     time.Duration // how long calls under way may take once Run's context ends
 	MaxRequestBytes  int64         // bound of a REST body and of one Connect message
 	OpenAPI          []byte        // the document at /openapi.json; empty: none, and no /docs
+	// Sockets are what the program before left open, and are kept for the next one. Nil: neither.
+	Sockets *handover.Sockets
 }
 
 func (c *Config) setDefaults() {

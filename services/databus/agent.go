@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/trace"
@@ -17,6 +18,7 @@ import (
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/gen/go/databus/v1/databusv1connect"
+	"github.com/databus-suite/databus/internal/handover"
 	"github.com/databus-suite/databus/internal/rpc"
 	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/internal/wirejson"
@@ -40,6 +42,8 @@ type Deps struct {
 	// HTTPConfiguredBy and GRPCConfiguredBy say who sets the addresses, for the message about a port in use.
 	HTTPConfiguredBy string
 	GRPCConfiguredBy string
+	// Sockets are what the program before left open, and are kept for the next one. Nil: neither.
+	Sockets *handover.Sockets
 }
 
 // Agent is one agent. Listen and Run are called once; the addresses may be read once Listen returned. Run closes everything,
@@ -49,6 +53,8 @@ type Agent struct {
 	log    *slog.Logger
 	server *rpc.Server
 	conn   *grpc.ClientConn
+	// sockets outlive the agent; its process ends them.
+	sockets *handover.Sockets
 
 	batcher   *batcher.Batcher
 	sender    *sender.Sender
@@ -81,7 +87,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{cfg: cfg, log: deps.Logger}
+	a := &Agent{cfg: cfg, log: deps.Logger, sockets: deps.Sockets}
 	info, err := identity(cfg, deps.Version)
 	if err != nil {
 		return nil, err
@@ -137,7 +143,7 @@ func (a *Agent) serve(deps Deps) error {
 	var err error
 	a.server, err = rpc.NewServer(rpc.Config{HTTPAddr: a.cfg.HTTPAddr, GRPCAddr: a.cfg.GRPCAddr, UnixSocket: a.cfg.UnixSocket,
 		HTTPConfiguredBy: deps.HTTPConfiguredBy, GRPCConfiguredBy: deps.GRPCConfiguredBy, Logger: a.log, Telemetry: deps.Telemetry,
-		DrainTimeout: a.cfg.DrainTimeout, MaxRequestBytes: int64(a.cfg.MaxRequestBytes), OpenAPI: deps.OpenAPI},
+		DrainTimeout: a.cfg.DrainTimeout, MaxRequestBytes: int64(a.cfg.MaxRequestBytes), OpenAPI: deps.OpenAPI, Sockets: deps.Sockets},
 		rpc.WithConnectOptions(wirejson.ConnectCodec()),
 		rpc.WithGatewayOptions(wirejson.GatewayOptions()...),
 		rpc.WithUnvalidated(databusv1.PublishService_Publish_FullMethodName, databusv1.PublishService_PublishStream_FullMethodName))
@@ -160,7 +166,12 @@ func (a *Agent) serve(deps Deps) error {
 }
 
 // Listen binds the ports, so that one in use is told before anything starts.
-func (a *Agent) Listen() error { return a.server.Listen() }
+func (a *Agent) Listen() error {
+	if err := a.server.Listen(); err != nil {
+		return err
+	}
+	return a.sockets.Settle() // an address that the config no longer has
+}
 
 // HTTPAddr is where HTTP is served, once Listen returned.
 func (a *Agent) HTTPAddr() string { return a.server.HTTPAddr() }
@@ -181,15 +192,32 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer work.Wait()
 	defer stop()
 
+	bound, cancel := context.WithCancelCause(background)
+	defer cancel(nil)
+	work.Go(func() {
+		select {
+		case <-a.server.Draining():
+		case <-bound.Done():
+			return
+		}
+		a.publisher.Hurry() // calls under way wait for their batches: no linger is worth it now
+		timer := time.NewTimer(a.cfg.DrainTimeout)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(errDrainTimeout)
+		case <-bound.Done():
+		}
+	})
 	err := a.server.Run(ctx)
-	bound, cancel := context.WithTimeout(background, a.cfg.DrainTimeout)
-	defer cancel()
 	if derr := a.publisher.Drain(bound); derr != nil {
 		a.log.Error("stopped with messages that the broker has not taken", "drain_timeout", a.cfg.DrainTimeout, "error", derr)
 		err = errors.Join(err, fmt.Errorf("agent: drain: %w", derr))
 	}
 	return err
 }
+
+var errDrainTimeout = errors.New("the drain timeout is over")
 
 // Close closes an agent. After Run it has nothing to do.
 func (a *Agent) Close() error {

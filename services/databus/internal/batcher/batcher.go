@@ -85,6 +85,9 @@ func (b *Batcher) sweep() {
 	}
 }
 
+// Hurry makes every batch that is opened or added to from now on due at once.
+func (b *Batcher) Hurry() { b.flushing.Store(true) }
+
 // Drain makes everything due at once, now and from now on, and waits until the given generations, which it retires, are
 // drained. It returns the context's error when that takes too long.
 func (b *Batcher) Drain(ctx context.Context, generations []*Generation) error {

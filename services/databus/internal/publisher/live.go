@@ -211,6 +211,18 @@ func drained(g *batcher.Generation) bool {
 	}
 }
 
+// Hurry sends everything that was taken, and from now on what is taken, without a linger.
+func (p *Publisher) Hurry() {
+	if p.cfg.Spooled != nil {
+		p.cfg.Spooled.Hurry()
+	}
+	p.cfg.Batcher.Hurry()
+	p.channels.Range(func(_, x any) bool {
+		x.(*live).active.Load().gen.Flush()
+		return true
+	})
+}
+
 // Drain stops taking messages, sends all that was taken, and waits until it is answered, or ctx ends.
 func (p *Publisher) Drain(ctx context.Context) error {
 	p.closing.Store(true)
