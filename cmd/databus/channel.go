@@ -24,6 +24,7 @@ type channelCmd struct {
 	Rollback channelRollbackCmd `cmd:"" help:"Take an earlier config back into use."`
 	Promote  channelPromoteCmd  `cmd:"" help:"Make a channel's canary the config of every agent."`
 	Status   channelStatusCmd   `cmd:"" help:"Show which agents run which revision, and how they fare."`
+	Top      channelTopCmd      `cmd:"" help:"Watch what the agents do with each channel, live."`
 }
 
 // channelConfigFlags are the config fields of a channel.

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/memory"
@@ -22,6 +23,7 @@ type meter struct {
 	err      error
 	size     metric.Int64Histogram
 	messages metric.Int64Histogram
+	ratio    metric.Float64Histogram
 	queue    metric.Float64Histogram
 	latency  metric.Float64Histogram
 	commit   metric.Float64Histogram
@@ -45,6 +47,9 @@ func newMeter(t *telemetry.Telemetry) *meter {
 	keep(err)
 	out.messages, err = m.Int64Histogram("databus_agent_batch_messages", metric.WithDescription("Messages in a record batch"),
 		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000))
+	keep(err)
+	out.ratio, err = m.Float64Histogram("databus_agent_compression_ratio", metric.WithDescription("Bytes before compression to bytes after, by batch"),
+		metric.WithExplicitBucketBoundaries(1, 1.5, 2, 3, 4, 6, 8, 12, 16, 32))
 	keep(err)
 	out.queue, err = m.Float64Histogram("databus_agent_queue_seconds", seconds,
 		metric.WithDescription("Time from a batch's first message until it was closed and sent"))
@@ -92,6 +97,7 @@ func (m *meter) Sealed(channel string, s batcher.Stats) {
 	o := m.of(channel)
 	m.size.Record(context.Background(), int64(s.Bytes), o)
 	m.messages.Record(context.Background(), int64(s.Messages), o)
+	m.ratio.Record(context.Background(), float64(s.RawBytes)/float64(max(s.Bytes, 1)), o)
 	m.queue.Record(context.Background(), s.QueueTime.Seconds(), o)
 }
 
@@ -100,6 +106,13 @@ func (m *meter) Answered(channel string, _ int, waited time.Duration, err error)
 	if err == nil {
 		m.latency.Record(context.Background(), waited.Seconds(), m.of(channel))
 	}
+}
+
+// circuits names the states of a circuit. A channel that has sent nothing has none.
+var circuits = map[databusv1.CircuitState]string{
+	databusv1.CircuitState_CIRCUIT_STATE_CLOSED:    "closed",
+	databusv1.CircuitState_CIRCUIT_STATE_HALF_OPEN: "half_open",
+	databusv1.CircuitState_CIRCUIT_STATE_OPEN:      "open",
 }
 
 // observe registers the counters that are read on demand.
@@ -121,6 +134,7 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 	spoolAge := x.gauge("databus_agent_spool_oldest_milliseconds", "Age of a channel's oldest message in the spool")
 	pending := x.gauge("databus_agent_pending_bytes", "Bytes of messages held for a channel")
 	revision := x.gauge("databus_agent_config_revision", "Revision of the config that a channel runs")
+	circuit := x.gauge("databus_agent_circuit_state", "1 for the state that a channel's circuit to the broker is in: closed, half_open or open")
 	used := x.gauge("databus_agent_memory_bytes", "Bytes of messages and bodies held")
 	limit := x.gauge("databus_agent_memory_limit_bytes", "Most that may be held")
 	waiting := x.gauge("databus_agent_waiting_batches", "Batches that wait for the broker")
@@ -155,6 +169,9 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 			o.ObserveInt64(sent, c.Bytes, with)
 			o.ObserveInt64(pending, c.PendingBytes, with)
 			o.ObserveInt64(revision, c.Revision, with)
+			if state := circuits[c.Circuit]; state != "" {
+				o.ObserveInt64(circuit, 1, metric.WithAttributes(ch, attribute.String("state", state)))
+			}
 			for reason, n := range c.Rejected {
 				o.ObserveInt64(rejected, n, metric.WithAttributes(ch, attribute.String("reason", reason)))
 			}

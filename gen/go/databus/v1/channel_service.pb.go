@@ -1327,7 +1327,25 @@ type ChannelReport struct {
 	// Error that keeps the revision from running, empty where it runs.
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	// ReportTime is set by the broker.
-	ReportTime    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=report_time,json=reportTime,proto3" json:"report_time,omitempty"`
+	ReportTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=report_time,json=reportTime,proto3" json:"report_time,omitempty"`
+	// Acknowledged messages: the broker has them.
+	Acknowledged int64 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
+	// Failed messages: taken, and answered with an error later.
+	Failed int64 `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`
+	// RejectedBy reason, such as RATE_LIMITED.
+	RejectedBy map[string]int64 `protobuf:"bytes,12,rep,name=rejected_by,json=rejectedBy,proto3" json:"rejected_by,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Batches closed, by why: `linger`, `bytes`, `count`, `idle` or `flush`.
+	BatchesBy map[string]int64 `protobuf:"bytes,13,rep,name=batches_by,json=batchesBy,proto3" json:"batches_by,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// RawBytes of the batches before compression.
+	RawBytes int64 `protobuf:"varint,14,opt,name=raw_bytes,json=rawBytes,proto3" json:"raw_bytes,omitempty"`
+	// BatchBytes of the batches after compression.
+	BatchBytes int64 `protobuf:"varint,15,opt,name=batch_bytes,json=batchBytes,proto3" json:"batch_bytes,omitempty"`
+	// Queue time in the agent of the batches that were closed lately: from the first message until the batch was sent.
+	Queue *RecentTimes `protobuf:"bytes,16,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Latency of the batches that were answered lately: from the first message until the broker's answer.
+	Latency *RecentTimes `protobuf:"bytes,17,opt,name=latency,proto3" json:"latency,omitempty"`
+	// Topics that the channel sends to, as the agent knows them.
+	Topics        []*TopicReport `protobuf:"bytes,18,rep,name=topics,proto3" json:"topics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1425,6 +1443,188 @@ func (x *ChannelReport) GetReportTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ChannelReport) GetAcknowledged() int64 {
+	if x != nil {
+		return x.Acknowledged
+	}
+	return 0
+}
+
+func (x *ChannelReport) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *ChannelReport) GetRejectedBy() map[string]int64 {
+	if x != nil {
+		return x.RejectedBy
+	}
+	return nil
+}
+
+func (x *ChannelReport) GetBatchesBy() map[string]int64 {
+	if x != nil {
+		return x.BatchesBy
+	}
+	return nil
+}
+
+func (x *ChannelReport) GetRawBytes() int64 {
+	if x != nil {
+		return x.RawBytes
+	}
+	return 0
+}
+
+func (x *ChannelReport) GetBatchBytes() int64 {
+	if x != nil {
+		return x.BatchBytes
+	}
+	return 0
+}
+
+func (x *ChannelReport) GetQueue() *RecentTimes {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *ChannelReport) GetLatency() *RecentTimes {
+	if x != nil {
+		return x.Latency
+	}
+	return nil
+}
+
+func (x *ChannelReport) GetTopics() []*TopicReport {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+// RecentTimes sum up about the last 10 seconds. The percentiles are the upper bounds of histogram buckets, a tenth apart.
+type RecentTimes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Count of what was timed.
+	Count int64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// P50: half took at most this.
+	P50 *durationpb.Duration `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
+	// P99: all but a hundredth took at most this.
+	P99           *durationpb.Duration `protobuf:"bytes,3,opt,name=p99,proto3" json:"p99,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecentTimes) Reset() {
+	*x = RecentTimes{}
+	mi := &file_databus_v1_channel_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecentTimes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecentTimes) ProtoMessage() {}
+
+func (x *RecentTimes) ProtoReflect() protoreflect.Message {
+	mi := &file_databus_v1_channel_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecentTimes.ProtoReflect.Descriptor instead.
+func (*RecentTimes) Descriptor() ([]byte, []int) {
+	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RecentTimes) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RecentTimes) GetP50() *durationpb.Duration {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *RecentTimes) GetP99() *durationpb.Duration {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
+// TopicReport is a topic as one agent knows it.
+type TopicReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Topic by name.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Partitions that the agent spreads messages over.
+	Partitions    int32 `protobuf:"varint,2,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicReport) Reset() {
+	*x = TopicReport{}
+	mi := &file_databus_v1_channel_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicReport) ProtoMessage() {}
+
+func (x *TopicReport) ProtoReflect() protoreflect.Message {
+	mi := &file_databus_v1_channel_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicReport.ProtoReflect.Descriptor instead.
+func (*TopicReport) Descriptor() ([]byte, []int) {
+	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TopicReport) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *TopicReport) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
 // GetChannelStatusRequest names a channel.
 type GetChannelStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1436,7 +1636,7 @@ type GetChannelStatusRequest struct {
 
 func (x *GetChannelStatusRequest) Reset() {
 	*x = GetChannelStatusRequest{}
-	mi := &file_databus_v1_channel_service_proto_msgTypes[23]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1648,7 @@ func (x *GetChannelStatusRequest) String() string {
 func (*GetChannelStatusRequest) ProtoMessage() {}
 
 func (x *GetChannelStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_databus_v1_channel_service_proto_msgTypes[23]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1661,7 @@ func (x *GetChannelStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChannelStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetChannelStatusRequest) Descriptor() ([]byte, []int) {
-	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{23}
+	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetChannelStatusRequest) GetChannel() string {
@@ -1484,7 +1684,7 @@ type GetChannelStatusResponse struct {
 
 func (x *GetChannelStatusResponse) Reset() {
 	*x = GetChannelStatusResponse{}
-	mi := &file_databus_v1_channel_service_proto_msgTypes[24]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1696,7 @@ func (x *GetChannelStatusResponse) String() string {
 func (*GetChannelStatusResponse) ProtoMessage() {}
 
 func (x *GetChannelStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_databus_v1_channel_service_proto_msgTypes[24]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1709,7 @@ func (x *GetChannelStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetChannelStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetChannelStatusResponse) Descriptor() ([]byte, []int) {
-	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{24}
+	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetChannelStatusResponse) GetRevision() int64 {
@@ -1539,7 +1739,7 @@ type AgentChannelStatus struct {
 
 func (x *AgentChannelStatus) Reset() {
 	*x = AgentChannelStatus{}
-	mi := &file_databus_v1_channel_service_proto_msgTypes[25]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1751,7 @@ func (x *AgentChannelStatus) String() string {
 func (*AgentChannelStatus) ProtoMessage() {}
 
 func (x *AgentChannelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_databus_v1_channel_service_proto_msgTypes[25]
+	mi := &file_databus_v1_channel_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1764,7 @@ func (x *AgentChannelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentChannelStatus.ProtoReflect.Descriptor instead.
 func (*AgentChannelStatus) Descriptor() ([]byte, []int) {
-	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{25}
+	return file_databus_v1_channel_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentChannelStatus) GetAgent() *AgentInfo {
@@ -1660,7 +1860,7 @@ const file_databus_v1_channel_service_proto_rawDesc = "" +
 	"\bchannels\x18\x02 \x03(\v2\x19.databus.v1.ChannelReportR\bchannels\x12\x1a\n" +
 	"\bcomplete\x18\x03 \x01(\bR\bcomplete\"\\\n" +
 	"\x13ReportAgentResponse\x12E\n" +
-	"\x11next_report_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0fnextReportAfter\"\xca\x02\n" +
+	"\x11next_report_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x0fnextReportAfter\"\xe9\x06\n" +
 	"\rChannelReport\x12\x18\n" +
 	"\achannel\x18\x01 \x01(\tR\achannel\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +
@@ -1672,7 +1872,35 @@ const file_databus_v1_channel_service_proto_rawDesc = "" +
 	"\acircuit\x18\a \x01(\x0e2\x18.databus.v1.CircuitStateR\acircuit\x12\x14\n" +
 	"\x05error\x18\b \x01(\tR\x05error\x12;\n" +
 	"\vreport_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"reportTime\"<\n" +
+	"reportTime\x12\"\n" +
+	"\facknowledged\x18\n" +
+	" \x01(\x03R\facknowledged\x12\x16\n" +
+	"\x06failed\x18\v \x01(\x03R\x06failed\x12J\n" +
+	"\vrejected_by\x18\f \x03(\v2).databus.v1.ChannelReport.RejectedByEntryR\n" +
+	"rejectedBy\x12G\n" +
+	"\n" +
+	"batches_by\x18\r \x03(\v2(.databus.v1.ChannelReport.BatchesByEntryR\tbatchesBy\x12\x1b\n" +
+	"\traw_bytes\x18\x0e \x01(\x03R\brawBytes\x12\x1f\n" +
+	"\vbatch_bytes\x18\x0f \x01(\x03R\n" +
+	"batchBytes\x12-\n" +
+	"\x05queue\x18\x10 \x01(\v2\x17.databus.v1.RecentTimesR\x05queue\x121\n" +
+	"\alatency\x18\x11 \x01(\v2\x17.databus.v1.RecentTimesR\alatency\x12/\n" +
+	"\x06topics\x18\x12 \x03(\v2\x17.databus.v1.TopicReportR\x06topics\x1a=\n" +
+	"\x0fRejectedByEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a<\n" +
+	"\x0eBatchesByEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"}\n" +
+	"\vRecentTimes\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12+\n" +
+	"\x03p50\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p99\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"C\n" +
+	"\vTopicReport\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x02 \x01(\x05R\n" +
+	"partitions\"<\n" +
 	"\x17GetChannelStatusRequest\x12!\n" +
 	"\achannel\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\achannel\"n\n" +
 	"\x18GetChannelStatusResponse\x12\x1a\n" +
@@ -1717,7 +1945,7 @@ func file_databus_v1_channel_service_proto_rawDescGZIP() []byte {
 }
 
 var file_databus_v1_channel_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_databus_v1_channel_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_databus_v1_channel_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_databus_v1_channel_service_proto_goTypes = []any{
 	(CircuitState)(0),                    // 0: databus.v1.CircuitState
 	(*CreateChannelRequest)(nil),         // 1: databus.v1.CreateChannelRequest
@@ -1743,69 +1971,80 @@ var file_databus_v1_channel_service_proto_goTypes = []any{
 	(*ReportAgentRequest)(nil),           // 21: databus.v1.ReportAgentRequest
 	(*ReportAgentResponse)(nil),          // 22: databus.v1.ReportAgentResponse
 	(*ChannelReport)(nil),                // 23: databus.v1.ChannelReport
-	(*GetChannelStatusRequest)(nil),      // 24: databus.v1.GetChannelStatusRequest
-	(*GetChannelStatusResponse)(nil),     // 25: databus.v1.GetChannelStatusResponse
-	(*AgentChannelStatus)(nil),           // 26: databus.v1.AgentChannelStatus
-	nil,                                  // 27: databus.v1.UpdateChannelRequest.CanaryLabelsEntry
-	nil,                                  // 28: databus.v1.AgentInfo.LabelsEntry
-	(*ChannelConfig)(nil),                // 29: databus.v1.ChannelConfig
-	(*Channel)(nil),                      // 30: databus.v1.Channel
-	(*fieldmaskpb.FieldMask)(nil),        // 31: google.protobuf.FieldMask
-	(*timestamppb.Timestamp)(nil),        // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),          // 33: google.protobuf.Duration
+	(*RecentTimes)(nil),                  // 24: databus.v1.RecentTimes
+	(*TopicReport)(nil),                  // 25: databus.v1.TopicReport
+	(*GetChannelStatusRequest)(nil),      // 26: databus.v1.GetChannelStatusRequest
+	(*GetChannelStatusResponse)(nil),     // 27: databus.v1.GetChannelStatusResponse
+	(*AgentChannelStatus)(nil),           // 28: databus.v1.AgentChannelStatus
+	nil,                                  // 29: databus.v1.UpdateChannelRequest.CanaryLabelsEntry
+	nil,                                  // 30: databus.v1.AgentInfo.LabelsEntry
+	nil,                                  // 31: databus.v1.ChannelReport.RejectedByEntry
+	nil,                                  // 32: databus.v1.ChannelReport.BatchesByEntry
+	(*ChannelConfig)(nil),                // 33: databus.v1.ChannelConfig
+	(*Channel)(nil),                      // 34: databus.v1.Channel
+	(*fieldmaskpb.FieldMask)(nil),        // 35: google.protobuf.FieldMask
+	(*timestamppb.Timestamp)(nil),        // 36: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),          // 37: google.protobuf.Duration
 }
 var file_databus_v1_channel_service_proto_depIdxs = []int32{
-	29, // 0: databus.v1.CreateChannelRequest.config:type_name -> databus.v1.ChannelConfig
-	30, // 1: databus.v1.CreateChannelResponse.channel:type_name -> databus.v1.Channel
-	30, // 2: databus.v1.GetChannelResponse.channel:type_name -> databus.v1.Channel
-	30, // 3: databus.v1.ListChannelsResponse.channels:type_name -> databus.v1.Channel
-	29, // 4: databus.v1.UpdateChannelRequest.config:type_name -> databus.v1.ChannelConfig
-	31, // 5: databus.v1.UpdateChannelRequest.update_mask:type_name -> google.protobuf.FieldMask
-	27, // 6: databus.v1.UpdateChannelRequest.canary_labels:type_name -> databus.v1.UpdateChannelRequest.CanaryLabelsEntry
-	30, // 7: databus.v1.UpdateChannelResponse.channel:type_name -> databus.v1.Channel
+	33, // 0: databus.v1.CreateChannelRequest.config:type_name -> databus.v1.ChannelConfig
+	34, // 1: databus.v1.CreateChannelResponse.channel:type_name -> databus.v1.Channel
+	34, // 2: databus.v1.GetChannelResponse.channel:type_name -> databus.v1.Channel
+	34, // 3: databus.v1.ListChannelsResponse.channels:type_name -> databus.v1.Channel
+	33, // 4: databus.v1.UpdateChannelRequest.config:type_name -> databus.v1.ChannelConfig
+	35, // 5: databus.v1.UpdateChannelRequest.update_mask:type_name -> google.protobuf.FieldMask
+	29, // 6: databus.v1.UpdateChannelRequest.canary_labels:type_name -> databus.v1.UpdateChannelRequest.CanaryLabelsEntry
+	34, // 7: databus.v1.UpdateChannelResponse.channel:type_name -> databus.v1.Channel
 	13, // 8: databus.v1.ListChannelRevisionsResponse.revisions:type_name -> databus.v1.ChannelRevision
-	29, // 9: databus.v1.ChannelRevision.config:type_name -> databus.v1.ChannelConfig
-	32, // 10: databus.v1.ChannelRevision.create_time:type_name -> google.protobuf.Timestamp
-	30, // 11: databus.v1.RollbackChannelResponse.channel:type_name -> databus.v1.Channel
-	30, // 12: databus.v1.PromoteCanaryResponse.channel:type_name -> databus.v1.Channel
+	33, // 9: databus.v1.ChannelRevision.config:type_name -> databus.v1.ChannelConfig
+	36, // 10: databus.v1.ChannelRevision.create_time:type_name -> google.protobuf.Timestamp
+	34, // 11: databus.v1.RollbackChannelResponse.channel:type_name -> databus.v1.Channel
+	34, // 12: databus.v1.PromoteCanaryResponse.channel:type_name -> databus.v1.Channel
 	20, // 13: databus.v1.WatchChannelsRequest.agent:type_name -> databus.v1.AgentInfo
-	30, // 14: databus.v1.WatchChannelsResponse.changed:type_name -> databus.v1.Channel
-	28, // 15: databus.v1.AgentInfo.labels:type_name -> databus.v1.AgentInfo.LabelsEntry
+	34, // 14: databus.v1.WatchChannelsResponse.changed:type_name -> databus.v1.Channel
+	30, // 15: databus.v1.AgentInfo.labels:type_name -> databus.v1.AgentInfo.LabelsEntry
 	20, // 16: databus.v1.ReportAgentRequest.agent:type_name -> databus.v1.AgentInfo
 	23, // 17: databus.v1.ReportAgentRequest.channels:type_name -> databus.v1.ChannelReport
-	33, // 18: databus.v1.ReportAgentResponse.next_report_after:type_name -> google.protobuf.Duration
+	37, // 18: databus.v1.ReportAgentResponse.next_report_after:type_name -> google.protobuf.Duration
 	0,  // 19: databus.v1.ChannelReport.circuit:type_name -> databus.v1.CircuitState
-	32, // 20: databus.v1.ChannelReport.report_time:type_name -> google.protobuf.Timestamp
-	26, // 21: databus.v1.GetChannelStatusResponse.agents:type_name -> databus.v1.AgentChannelStatus
-	20, // 22: databus.v1.AgentChannelStatus.agent:type_name -> databus.v1.AgentInfo
-	23, // 23: databus.v1.AgentChannelStatus.report:type_name -> databus.v1.ChannelReport
-	1,  // 24: databus.v1.ChannelService.CreateChannel:input_type -> databus.v1.CreateChannelRequest
-	3,  // 25: databus.v1.ChannelService.GetChannel:input_type -> databus.v1.GetChannelRequest
-	5,  // 26: databus.v1.ChannelService.ListChannels:input_type -> databus.v1.ListChannelsRequest
-	7,  // 27: databus.v1.ChannelService.UpdateChannel:input_type -> databus.v1.UpdateChannelRequest
-	9,  // 28: databus.v1.ChannelService.DeleteChannel:input_type -> databus.v1.DeleteChannelRequest
-	11, // 29: databus.v1.ChannelService.ListChannelRevisions:input_type -> databus.v1.ListChannelRevisionsRequest
-	14, // 30: databus.v1.ChannelService.RollbackChannel:input_type -> databus.v1.RollbackChannelRequest
-	16, // 31: databus.v1.ChannelService.PromoteCanary:input_type -> databus.v1.PromoteCanaryRequest
-	18, // 32: databus.v1.ChannelService.WatchChannels:input_type -> databus.v1.WatchChannelsRequest
-	21, // 33: databus.v1.ChannelService.ReportAgent:input_type -> databus.v1.ReportAgentRequest
-	24, // 34: databus.v1.ChannelService.GetChannelStatus:input_type -> databus.v1.GetChannelStatusRequest
-	2,  // 35: databus.v1.ChannelService.CreateChannel:output_type -> databus.v1.CreateChannelResponse
-	4,  // 36: databus.v1.ChannelService.GetChannel:output_type -> databus.v1.GetChannelResponse
-	6,  // 37: databus.v1.ChannelService.ListChannels:output_type -> databus.v1.ListChannelsResponse
-	8,  // 38: databus.v1.ChannelService.UpdateChannel:output_type -> databus.v1.UpdateChannelResponse
-	10, // 39: databus.v1.ChannelService.DeleteChannel:output_type -> databus.v1.DeleteChannelResponse
-	12, // 40: databus.v1.ChannelService.ListChannelRevisions:output_type -> databus.v1.ListChannelRevisionsResponse
-	15, // 41: databus.v1.ChannelService.RollbackChannel:output_type -> databus.v1.RollbackChannelResponse
-	17, // 42: databus.v1.ChannelService.PromoteCanary:output_type -> databus.v1.PromoteCanaryResponse
-	19, // 43: databus.v1.ChannelService.WatchChannels:output_type -> databus.v1.WatchChannelsResponse
-	22, // 44: databus.v1.ChannelService.ReportAgent:output_type -> databus.v1.ReportAgentResponse
-	25, // 45: databus.v1.ChannelService.GetChannelStatus:output_type -> databus.v1.GetChannelStatusResponse
-	35, // [35:46] is the sub-list for method output_type
-	24, // [24:35] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	36, // 20: databus.v1.ChannelReport.report_time:type_name -> google.protobuf.Timestamp
+	31, // 21: databus.v1.ChannelReport.rejected_by:type_name -> databus.v1.ChannelReport.RejectedByEntry
+	32, // 22: databus.v1.ChannelReport.batches_by:type_name -> databus.v1.ChannelReport.BatchesByEntry
+	24, // 23: databus.v1.ChannelReport.queue:type_name -> databus.v1.RecentTimes
+	24, // 24: databus.v1.ChannelReport.latency:type_name -> databus.v1.RecentTimes
+	25, // 25: databus.v1.ChannelReport.topics:type_name -> databus.v1.TopicReport
+	37, // 26: databus.v1.RecentTimes.p50:type_name -> google.protobuf.Duration
+	37, // 27: databus.v1.RecentTimes.p99:type_name -> google.protobuf.Duration
+	28, // 28: databus.v1.GetChannelStatusResponse.agents:type_name -> databus.v1.AgentChannelStatus
+	20, // 29: databus.v1.AgentChannelStatus.agent:type_name -> databus.v1.AgentInfo
+	23, // 30: databus.v1.AgentChannelStatus.report:type_name -> databus.v1.ChannelReport
+	1,  // 31: databus.v1.ChannelService.CreateChannel:input_type -> databus.v1.CreateChannelRequest
+	3,  // 32: databus.v1.ChannelService.GetChannel:input_type -> databus.v1.GetChannelRequest
+	5,  // 33: databus.v1.ChannelService.ListChannels:input_type -> databus.v1.ListChannelsRequest
+	7,  // 34: databus.v1.ChannelService.UpdateChannel:input_type -> databus.v1.UpdateChannelRequest
+	9,  // 35: databus.v1.ChannelService.DeleteChannel:input_type -> databus.v1.DeleteChannelRequest
+	11, // 36: databus.v1.ChannelService.ListChannelRevisions:input_type -> databus.v1.ListChannelRevisionsRequest
+	14, // 37: databus.v1.ChannelService.RollbackChannel:input_type -> databus.v1.RollbackChannelRequest
+	16, // 38: databus.v1.ChannelService.PromoteCanary:input_type -> databus.v1.PromoteCanaryRequest
+	18, // 39: databus.v1.ChannelService.WatchChannels:input_type -> databus.v1.WatchChannelsRequest
+	21, // 40: databus.v1.ChannelService.ReportAgent:input_type -> databus.v1.ReportAgentRequest
+	26, // 41: databus.v1.ChannelService.GetChannelStatus:input_type -> databus.v1.GetChannelStatusRequest
+	2,  // 42: databus.v1.ChannelService.CreateChannel:output_type -> databus.v1.CreateChannelResponse
+	4,  // 43: databus.v1.ChannelService.GetChannel:output_type -> databus.v1.GetChannelResponse
+	6,  // 44: databus.v1.ChannelService.ListChannels:output_type -> databus.v1.ListChannelsResponse
+	8,  // 45: databus.v1.ChannelService.UpdateChannel:output_type -> databus.v1.UpdateChannelResponse
+	10, // 46: databus.v1.ChannelService.DeleteChannel:output_type -> databus.v1.DeleteChannelResponse
+	12, // 47: databus.v1.ChannelService.ListChannelRevisions:output_type -> databus.v1.ListChannelRevisionsResponse
+	15, // 48: databus.v1.ChannelService.RollbackChannel:output_type -> databus.v1.RollbackChannelResponse
+	17, // 49: databus.v1.ChannelService.PromoteCanary:output_type -> databus.v1.PromoteCanaryResponse
+	19, // 50: databus.v1.ChannelService.WatchChannels:output_type -> databus.v1.WatchChannelsResponse
+	22, // 51: databus.v1.ChannelService.ReportAgent:output_type -> databus.v1.ReportAgentResponse
+	27, // 52: databus.v1.ChannelService.GetChannelStatus:output_type -> databus.v1.GetChannelStatusResponse
+	42, // [42:53] is the sub-list for method output_type
+	31, // [31:42] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_databus_v1_channel_service_proto_init() }
@@ -1825,7 +2064,7 @@ func file_databus_v1_channel_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_databus_v1_channel_service_proto_rawDesc), len(file_databus_v1_channel_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

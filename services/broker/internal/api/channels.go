@@ -93,7 +93,7 @@ func (s *channelService) ReportAgent(_ context.Context, req *databusv1.ReportAge
 	if err := s.channels.Report(req.GetAgent(), req.GetChannels(), req.GetComplete()); err != nil {
 		return nil, err
 	}
-	return &databusv1.ReportAgentResponse{NextReportAfter: durationpb.New(channel.ReportEvery)}, nil
+	return &databusv1.ReportAgentResponse{NextReportAfter: durationpb.New(s.channels.ReportEvery())}, nil
 }
 
 func (s *channelService) GetChannelStatus(_ context.Context, req *databusv1.GetChannelStatusRequest) (*databusv1.GetChannelStatusResponse, error) {

@@ -14,8 +14,11 @@ import (
 )
 
 const (
-	// ReportEvery is the longest that agents are asked to stay silent.
-	ReportEvery = 10 * time.Second
+	// reportEvery is the longest that agents are asked to stay silent, and lookedAtEvery the same while somebody reads their
+	// reports, until lookedAtFor after they did.
+	reportEvery   = 10 * time.Second
+	lookedAtEvery = time.Second
+	lookedAtFor   = 30 * time.Second
 	// reportLife is how long a report counts: a few reports may be lost.
 	reportLife = time.Minute
 	// maxAgents bounds the memory that reports take.
@@ -28,6 +31,7 @@ type agents struct {
 	mu     sync.Mutex
 	byID   map[string]*agent
 	pruned time.Time
+	looked time.Time // when somebody read reports last
 }
 
 type agent struct {
@@ -46,6 +50,17 @@ func (r *Registry) Report(info *databusv1.AgentInfo, reports []*databusv1.Channe
 		return errs.New(errs.Invalid, "AGENT_ID", "agent report: the agent has no id").WithField("agent.agentId")
 	}
 	return r.agents.report(info, reports, complete)
+}
+
+// ReportEvery is the longest that agents may stay silent from now on.
+func (r *Registry) ReportEvery() time.Duration {
+	now := r.agents.now()
+	r.agents.mu.Lock()
+	defer r.agents.mu.Unlock()
+	if now.Sub(r.agents.looked) < lookedAtFor {
+		return lookedAtEvery
+	}
+	return reportEvery
 }
 
 func (a *agents) report(info *databusv1.AgentInfo, reports []*databusv1.ChannelReport, complete bool) error {
@@ -99,6 +114,7 @@ func (a *agents) of(channel string) []*databusv1.AgentChannelStatus {
 	now := a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.looked = now
 	var list []*databusv1.AgentChannelStatus
 	for _, it := range a.byID {
 		if report := it.channels[channel]; report != nil && now.Sub(it.seen) <= reportLife {

@@ -11,7 +11,7 @@ import (
 	"github.com/databus-suite/databus/services/databus/internal/spool"
 )
 
-// apply takes over what of a plan has force at once.
+// apply takes over what of a plan has force at once. The channel's spool and ids are found before it is published to, and stay.
 func (l *live) apply(plan *channel.Plan) {
 	cfg := &l.publisher.cfg
 	if l.main != nil {
@@ -21,11 +21,16 @@ func (l *live) apply(plan *channel.Plan) {
 	l.share.SetLimit(plan.MaxPendingBytes)
 	l.limits.set(plan)
 	if cfg.Spool != nil {
-		l.spool = cfg.Spool.Channel(plan.Name)
+		if l.spool == nil {
+			l.spool = cfg.Spool.Channel(plan.Name)
+		}
 		l.spool.SetLimit(plan.Spool)
 	}
 	if cfg.IDs != nil {
-		l.ids = cfg.IDs.Channel(plan.Name, plan.Idempotency)
+		ids := cfg.IDs.Channel(plan.Name, plan.Idempotency)
+		if l.ids == nil {
+			l.ids = ids
+		}
 	}
 }
 

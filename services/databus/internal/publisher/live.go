@@ -1,7 +1,9 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +50,7 @@ func (l *live) Sealed(s batcher.Stats) {
 }
 
 func (l *live) Answered(messages int, waited time.Duration, err error) {
-	l.root().stats.answered(messages, err)
+	l.root().stats.answered(messages, waited, err)
 	if m := l.publisher.cfg.Measure; m != nil {
 		m.Answered(l.root().name, messages, waited, err)
 	}
@@ -252,12 +254,17 @@ func (p *Publisher) Drain(ctx context.Context) error {
 // Reports tell how each channel fares.
 func (p *Publisher) Reports() []*databusv1.ChannelReport {
 	var out []*databusv1.ChannelReport
+	now := time.Now()
 	p.channels.Range(func(_, x any) bool {
 		l := x.(*live)
 		a := l.active.Load()
-		accepted, rejected := l.stats.totals()
-		out = append(out, &databusv1.ChannelReport{Channel: l.name, Revision: a.plan.Revision, Accepted: accepted,
-			Rejected: rejected, PendingBytes: l.share.Used(), SpoolBytes: l.spooled().Bytes, Circuit: a.circuit()})
+		r := l.stats.report(now)
+		r.Channel, r.Revision, r.PendingBytes, r.SpoolBytes, r.Circuit = l.name, a.plan.Revision, l.share.Used(), l.spooled().Bytes, a.circuit()
+		for _, t := range a.gen.Topics() {
+			r.Topics = append(r.Topics, &databusv1.TopicReport{Topic: t.Name(), Partitions: t.Partitions()})
+		}
+		slices.SortFunc(r.Topics, func(x, y *databusv1.TopicReport) int { return cmp.Compare(x.Topic, y.Topic) })
+		out = append(out, r)
 		return true
 	})
 	return out

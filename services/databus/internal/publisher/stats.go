@@ -3,7 +3,9 @@ package publisher
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/spool"
@@ -19,6 +21,8 @@ type stats struct {
 	batches  [len(batcher.Fills)]atomic.Int64
 	raw      atomic.Int64
 	encoded  atomic.Int64
+	queue    recent
+	latency  recent
 }
 
 // refuse counts messages that were not taken, by the error's reason.
@@ -35,22 +39,35 @@ func (s *stats) sealed(b batcher.Stats) {
 	s.batches[b.Fill].Add(1)
 	s.raw.Add(int64(b.RawBytes))
 	s.encoded.Add(int64(b.Bytes))
+	s.queue.record(time.Now(), b.QueueTime)
 }
 
-func (s *stats) answered(n int, err error) {
+func (s *stats) answered(n int, waited time.Duration, err error) {
 	if err != nil {
 		s.failed.Add(int64(n))
 		return
 	}
 	s.acked.Add(int64(n))
+	s.latency.record(time.Now(), waited)
 }
 
-func (s *stats) totals() (accepted, rejected int64) {
-	s.rejected.Range(func(_, c any) bool {
-		rejected += c.(*atomic.Int64).Load()
+// report is what the control plane gets of the counters.
+func (s *stats) report(now time.Time) *databusv1.ChannelReport {
+	r := &databusv1.ChannelReport{Accepted: s.accepted.Load(), Acknowledged: s.acked.Load(), Failed: s.failed.Load(),
+		RawBytes: s.raw.Load(), BatchBytes: s.encoded.Load(), Queue: s.queue.times(now), Latency: s.latency.times(now),
+		RejectedBy: make(map[string]int64), BatchesBy: make(map[string]int64)}
+	s.rejected.Range(func(reason, c any) bool {
+		n := c.(*atomic.Int64).Load()
+		r.RejectedBy[reason.(string)] = n
+		r.Rejected += n
 		return true
 	})
-	return s.accepted.Load(), rejected
+	for i := range s.batches {
+		if n := s.batches[i].Load(); n > 0 {
+			r.BatchesBy[batcher.Fill(i).String()] = n
+		}
+	}
+	return r
 }
 
 // Totals are a channel's counters since the agent started, for metrics.
@@ -66,16 +83,18 @@ type Totals struct {
 	RawBytes, Bytes int64
 	PendingBytes    int64
 	Revision        int64
+	Circuit         databusv1.CircuitState
 }
 
 // Totals reads every channel's counters.
 func (p *Publisher) Totals(yield func(Totals)) {
 	p.channels.Range(func(_, x any) bool {
 		l := x.(*live)
+		a := l.active.Load()
 		t := Totals{Channel: l.name, Accepted: l.stats.accepted.Load(), Acknowledged: l.stats.acked.Load(),
 			Failed: l.stats.failed.Load(), Rejected: make(map[string]int64), RawBytes: l.stats.raw.Load(),
 			Bytes: l.stats.encoded.Load(), PendingBytes: l.share.Used(),
-			Repeated: l.stats.repeated.Load(), Spool: l.spooled(), Revision: l.active.Load().plan.Revision}
+			Repeated: l.stats.repeated.Load(), Spool: l.spooled(), Revision: a.plan.Revision, Circuit: a.circuit()}
 		l.stats.rejected.Range(func(reason, c any) bool {
 			t.Rejected[reason.(string)] = c.(*atomic.Int64).Load()
 			return true
