@@ -99,7 +99,7 @@ func (e *editor) linger() {
 }
 
 func (e *editor) level() {
-	e.change("durability", map[string]any{"durability": []string{"DURABILITY_DURABLE", "DURABILITY_BUFFERED", "DURABILITY_SPOOLED"}[rand.IntN(3)]})
+	e.change("durability", map[string]any{"durability": []string{"DURABILITY_DURABLE", "DURABILITY_BUFFERED"}[rand.IntN(2)]})
 }
 
 func (e *editor) pause() {
