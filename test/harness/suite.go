@@ -126,6 +126,9 @@ func (s *Suite) current() *process {
 // Exited is closed once the process that runs now is gone.
 func (s *Suite) Exited() <-chan struct{} { return s.current().exited }
 
+// Signal sends a signal that the process lives on after.
+func (s *Suite) Signal(sig syscall.Signal) error { return s.current().cmd.Process.Signal(sig) }
+
 // Output is what the suite printed last, standard output and error.
 func (s *Suite) Output() string { return s.current().output() }
 
