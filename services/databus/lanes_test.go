@@ -75,7 +75,9 @@ func TestStuckLane(t *testing.T) {
 	set := func(strategy databusv1.PartitionStrategy) {
 		rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Durability: databusv1.Durability_DURABILITY_BUFFERED,
 			Partitioner: &databusv1.Partitioner{Strategy: strategy}, Lanes: &databusv1.Lanes{Mode: databusv1.LaneMode_LANE_MODE_TOPIC}})
-		r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
+		r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool {
+			return len(q.Channels) == 1 && q.Channels[0].Revision == rev
+		})
 	}
 	set(databusv1.PartitionStrategy_PARTITION_STRATEGY_STICKY)
 	const path = "/v1/channels/c/messages"

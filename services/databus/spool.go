@@ -3,6 +3,7 @@ package databus
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -68,7 +69,7 @@ func (a *Agent) relayAll() {
 	}
 	r := a.spool.Recovery()
 	if r.Batches > 0 || r.TornBytes > 0 {
-		a.log.Info("the spool holds messages of an earlier run", "batches", r.Batches, "messages", r.Messages, "torn_bytes", r.TornBytes)
+		a.log.Info("the spool holds messages of an earlier run", slog.Any("batches", r.Batches), slog.Any("messages", r.Messages), slog.Any("torn_bytes", r.TornBytes))
 	}
 	for _, q := range a.spool.Waiting() {
 		a.out.Ready(q)
@@ -116,7 +117,7 @@ func (a *Agent) clear(ctx context.Context, d *dedup.Doubt, last bool) bool {
 		Sequence: t.Sequence, From: t.From})
 	switch {
 	case err != nil:
-		a.log.Debug("a batch of an earlier run can not be looked for yet", "topic", t.Topic, "partition", t.Partition, "error", err)
+		a.log.Debug("a batch of an earlier run can not be looked for yet", slog.String("topic", t.Topic), slog.Any("partition", t.Partition), slog.Any("error", err))
 		return false
 	case found:
 		d.Found(dedup.Answer{BaseOffset: p.BaseOffset, AppendTime: p.AppendTime})
@@ -125,8 +126,7 @@ func (a *Agent) clear(ctx context.Context, d *dedup.Doubt, last bool) bool {
 	default:
 		return false
 	}
-	a.log.Info("cleared up a batch of an earlier run", "channel", d.Channel, "topic", t.Topic, "partition", t.Partition, "ids", d.Count,
-		"in_log", found)
+	a.log.Info("cleared up a batch of an earlier run", slog.String("channel", d.Channel), slog.String("topic", t.Topic), slog.Any("partition", t.Partition), slog.Any("ids", d.Count), slog.Any("in_log", found))
 	return true
 }
 

@@ -75,7 +75,9 @@ func TestSpooledOutlivesBrokerAndAgent(t *testing.T) {
 	r.broker.Drop = func(string, int32) bool { return drop.Load() && rand.IntN(4) == 0 }
 	rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Durability: spooledLevel, Batch: &databusv1.Batch{MaxMessages: 2}})
 	c := &counting{r: r}
-	r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
+	r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool {
+		return len(q.Channels) == 1 && q.Channels[0].Revision == rev
+	})
 	c.publish(200, 10)
 	drop.Store(true) // answers get lost while it runs
 	c.publish(200, 20)
@@ -97,7 +99,9 @@ func TestLevelChangesKeepOrder(t *testing.T) {
 	r := start(t)
 	set := func(d databusv1.Durability) {
 		rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Durability: d})
-		r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
+		r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool {
+			return len(q.Channels) == 1 && q.Channels[0].Revision == rev
+		})
 	}
 	const buffered, durable = databusv1.Durability_DURABILITY_BUFFERED, databusv1.Durability_DURABILITY_DURABLE
 	c := &counting{r: r}
@@ -306,7 +310,9 @@ func TestDoubtIsClearedUp(t *testing.T) {
 				r.want(200, path, "application/json", fmt.Sprintf(`{"messages":[{"key":"k","value":%d}]}`, 100+i))
 			}
 			rev := r.broker.SetChannel("c", &databusv1.ChannelConfig{Retry: &databusv1.Retry{DeliveryTimeout: durationpb.New(150 * time.Millisecond)}})
-			r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool { return len(q.Channels) == 1 && q.Channels[0].Revision == rev })
+			r.broker.AwaitReport(func(q *databusv1.ReportAgentRequest) bool {
+				return len(q.Channels) == 1 && q.Channels[0].Revision == rev
+			})
 			broken.Store(true)
 			r.want(503, path, "application/json", body)
 			r.want(503, path, "application/json", body) // still nobody knows

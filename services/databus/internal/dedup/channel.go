@@ -3,6 +3,7 @@ package dedup
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -162,7 +163,7 @@ func (c *Channel) Intend(t Target, members []Member) *Intent {
 	}
 	c.mu.Unlock()
 	if err != nil {
-		c.store.log.Error("ids are remembered in memory only", "dir", c.dir, "error", err)
+		c.store.log.Error("ids are remembered in memory only", slog.String("dir", c.dir), slog.Any("error", err))
 		return in
 	}
 	in.gen = g
@@ -189,7 +190,7 @@ func (in *Intent) Done(a Answer) {
 	if kept {
 		c.store.grown(c, len(in.members))
 	} else if err != nil && !errors.Is(err, os.ErrClosed) {
-		c.store.log.Error("ids are remembered in memory only", "dir", c.dir, "error", err)
+		c.store.log.Error("ids are remembered in memory only", slog.String("dir", c.dir), slog.Any("error", err))
 	}
 }
 
@@ -199,7 +200,7 @@ func (in *Intent) Void() {
 		return
 	}
 	if err := in.gen.answer(in.pos, answerVoid, Answer{}); err != nil && !errors.Is(err, os.ErrClosed) {
-		in.channel.store.log.Warn("a record of ids stays in doubt", "dir", in.channel.dir, "error", err)
+		in.channel.store.log.Warn("a record of ids stays in doubt", slog.String("dir", in.channel.dir), slog.Any("error", err))
 	}
 }
 
@@ -269,7 +270,7 @@ func (c *Channel) dropOldestLocked() int {
 	c.gens = c.gens[1:]
 	c.store.ids.Add(-int64(g.table.count))
 	if err := g.remove(); err != nil {
-		c.store.log.Warn("an id file stays on disk", "file", g.name, "error", err)
+		c.store.log.Warn("an id file stays on disk", slog.String("file", g.name), slog.Any("error", err))
 	}
 	return g.table.count
 }

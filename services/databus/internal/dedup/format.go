@@ -30,11 +30,11 @@ var (
 	ErrVersion = errors.New("unknown format")
 )
 
-// Key is the hash of a message's id. Sum is the hash of its body.
-type (
-	Key [16]byte
-	Sum [16]byte
-)
+// Key is the hash of a message's id.
+type Key [16]byte
+
+// Sum is the hash of a message's body.
+type Sum [16]byte
 
 // KeyOf hashes an id.
 func KeyOf(id string) Key {

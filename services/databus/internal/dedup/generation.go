@@ -51,11 +51,8 @@ func openGeneration(name string, doubt func(g *generation, pos int64, h head, sl
 	}
 	g := &generation{name: name, file: f, opened: time.UnixMilli(created), newest: time.UnixMilli(created)}
 	at := fileHeaderSize
-	for at < len(b) {
-		h, err := parseRecord(b[at:])
-		if err != nil {
-			break
-		}
+	h, bad := parseRecord(b[at:])
+	for ; bad == nil; h, bad = parseRecord(b[at:]) {
 		g.take(b[at:at+h.size], int64(at), h, doubt)
 		at += h.size
 	}

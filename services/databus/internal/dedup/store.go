@@ -93,7 +93,7 @@ func (s *Store) load(name string) error {
 	for _, f := range files {
 		g, err := openGeneration(f, func(g *generation, pos int64, h head, slots []slot) { s.addDoubt(c, g, pos, h, slots) })
 		if errors.Is(err, errRecord) {
-			s.log.Warn("an id file without a whole header is removed", "file", f)
+			s.log.Warn("an id file without a whole header is removed", slog.String("file", f))
 			if err := os.Remove(f); err != nil {
 				return err
 			}
@@ -140,8 +140,7 @@ func (s *Store) grown(c *Channel, n int) {
 	}
 	c.mu.Unlock()
 	if forgotten > 0 {
-		s.log.Warn("more ids than may be remembered: the oldest are forgotten before their time", "channel", c.name, "ids", forgotten,
-			"bound", s.cfg.MaxIDs)
+		s.log.Warn("more ids than may be remembered: the oldest are forgotten before their time", slog.String("channel", c.name), slog.Any("ids", forgotten), slog.Any("bound", s.cfg.MaxIDs))
 		if s.cfg.Forgotten != nil {
 			s.cfg.Forgotten(c.name, forgotten)
 		}

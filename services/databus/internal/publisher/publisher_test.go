@@ -27,8 +27,8 @@ type topics struct{ partitions int32 }
 func (t *topics) Known(string) (sender.Topic, bool) {
 	return sender.Topic{Partitions: t.partitions}, true
 }
-func (x *topics) ResolveExpiring(ctx context.Context, name string, _ time.Duration) (sender.Topic, error) {
-	return x.Resolve(ctx, name)
+func (t *topics) ResolveExpiring(ctx context.Context, name string, _ time.Duration) (sender.Topic, error) {
+	return t.Resolve(ctx, name)
 }
 
 func (t *topics) Resolve(context.Context, string) (sender.Topic, error) {

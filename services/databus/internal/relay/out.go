@@ -164,7 +164,7 @@ func (l *line) Next() (sender.Batch, bool) {
 			l.signalled = more
 		})
 		if err != nil {
-			l.out.cfg.Logger.Error("a spooled batch can not be read", "dropped", more, "error", err)
+			l.out.cfg.Logger.Error("a spooled batch can not be read", slog.Any("dropped", more), slog.Any("error", err))
 		}
 		if !more {
 			return nil, false

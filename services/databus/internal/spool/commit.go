@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"time"
@@ -75,7 +76,7 @@ func (s *Spool) stop() {
 	}
 	s.mu.Unlock()
 	if err := s.lock.Close(); err != nil {
-		s.log.Warn("the spool's lock can not be given back", "dir", s.cfg.Dir, "error", err)
+		s.log.Warn("the spool's lock can not be given back", slog.String("dir", s.cfg.Dir), slog.Any("error", err))
 	}
 }
 
@@ -259,7 +260,7 @@ func (s *Spool) fail(c *commit, err error) {
 	if o := s.cfg.Observer.Failed; o != nil {
 		o(err)
 	}
-	s.log.Error("the spool can not be written", "dir", s.cfg.Dir, "error", err)
+	s.log.Error("the spool can not be written", slog.String("dir", s.cfg.Dir), slog.Any("error", err))
 	w := &s.w
 	s.mu.Lock()
 	if f := w.file; f != nil {

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -84,7 +85,7 @@ func (s *Spool) dropFilesLocked() (gone []*file) {
 func (s *Spool) remove(gone []*file) {
 	for _, f := range gone {
 		if err := s.fs.Remove(f.name); err != nil && !os.IsNotExist(err) {
-			s.log.Warn("a spool file that is done with stays on disk", "file", f.name, "error", err)
+			s.log.Warn("a spool file that is done with stays on disk", slog.String("file", f.name), slog.Any("error", err))
 		}
 	}
 	s.mu.Lock()

@@ -1,5 +1,7 @@
 package spool
 
+import "log/slog"
+
 // move is a batch that is written again, so that its file can go.
 type move struct {
 	item  *item
@@ -50,7 +52,7 @@ func (s *Spool) load(items []*item) (moves []move) {
 			s.mu.Lock()
 			s.releaseLocked(f)
 			s.mu.Unlock()
-			s.log.Warn("a spooled batch can not be moved", "file", f.name, "error", err)
+			s.log.Warn("a spooled batch can not be moved", slog.String("file", f.name), slog.Any("error", err))
 			continue
 		}
 		moves = append(moves, move{item: x, file: f, head: h, batch: batch})

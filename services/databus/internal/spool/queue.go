@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 
@@ -233,8 +234,7 @@ func (q *Queue) Refused(id uint64, reason error) {
 	woken := q.dropLocked(x)
 	x.channel.compactLocked()
 	s.mu.Unlock()
-	s.log.Error("the broker refused a spooled batch for good, its messages are dropped", "topic", q.place.topic,
-		"partition", q.place.partition, "channel", x.channel.name, "messages", x.count, "error", reason)
+	s.log.Error("the broker refused a spooled batch for good, its messages are dropped", slog.String("topic", q.place.topic), slog.Any("partition", q.place.partition), slog.String("channel", x.channel.name), slog.Any("messages", x.count), slog.Any("error", reason))
 	s.wake()
 	s.dropped(x.channel.name, "refused", int(x.count))
 	s.ready(woken)

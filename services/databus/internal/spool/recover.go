@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -66,7 +67,7 @@ func (s *Spool) recover() error {
 	}
 	s.rebuild(&fd)
 	if s.recovery.Damaged > 0 {
-		s.log.Error("the spool is damaged; what can be read is kept", "dir", s.cfg.Dir, "places", s.recovery.Damaged)
+		s.log.Error("the spool is damaged; what can be read is kept", slog.String("dir", s.cfg.Dir), slog.Any("places", s.recovery.Damaged))
 	}
 	return nil
 }

@@ -282,7 +282,6 @@ func TestDiskFailure(t *testing.T) {
 			if st := s.Channel("c").Stats(); st.Messages != 2 || st.Reserved != 0 {
 				t.Errorf("stats %+v, want two messages", st)
 			}
-			b := newBroker()
 			// What failed may well be in the file, and must not come back: its sequence went to another.
 			for _, again := range []*memFS{fs.kill(), fs} {
 				var sp *Spool
@@ -291,7 +290,7 @@ func TestDiskFailure(t *testing.T) {
 				} else {
 					sp = open(t, Config{FS: again})
 				}
-				b = newBroker()
+				b := newBroker()
 				drain(t, sp, b)
 				if got := b.logs[orders]; !slices.Equal(got, []string{"a", "b"}) {
 					t.Errorf("broker has %q, want a and b", got)
