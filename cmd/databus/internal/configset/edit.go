@@ -20,15 +20,15 @@ import (
 // Edit is a set of changes to a config message.
 type Edit struct {
 	config protoreflect.MessageDescriptor
-	// values are the new values by full path; a nil value takes the field back to its default.
+	// values are the new values by full path in JSON names; a nil value takes the field back to its default.
 	values map[string]json.RawMessage
-	// fields are the proto names of each path, for the mask.
-	fields map[string]string
+	// protoNames are the same paths as a mask has them.
+	protoNames map[string]string
 }
 
 // New returns an empty edit of messages of that type.
 func New(config protoreflect.MessageDescriptor) *Edit {
-	return &Edit{config: config, values: map[string]json.RawMessage{}, fields: map[string]string{}}
+	return &Edit{config: config, values: map[string]json.RawMessage{}, protoNames: map[string]string{}}
 }
 
 // Empty reports whether the edit changes nothing.
@@ -36,7 +36,7 @@ func (e *Edit) Empty() bool { return len(e.values) == 0 }
 
 // Set gives the field at path a value written as on a command line: 5ms, 64MiB, zstd, true, or JSON for lists and messages.
 func (e *Edit) Set(path, value string) error {
-	field, err := e.find(path)
+	field, path, err := e.find(path)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,8 @@ func (e *Edit) Set(path, value string) error {
 
 // Unset takes the field at path back to its default.
 func (e *Edit) Unset(path string) error {
-	if _, err := e.find(path); err != nil {
+	_, path, err := e.find(path)
+	if err != nil {
 		return err
 	}
 	e.put(path, nil)
@@ -90,8 +91,8 @@ func (e *Edit) merge(prefix string, config protoreflect.MessageDescriptor, doc a
 		return invalid(prefix, "it must be an object with the fields %s", strings.Join(names(config), ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		path, value := join(prefix, name), members[name]
-		field, err := e.find(path)
+		value := members[name]
+		field, path, err := e.find(join(prefix, name))
 		if err != nil {
 			return err
 		}
@@ -124,38 +125,39 @@ func (e *Edit) put(path string, raw json.RawMessage) {
 	e.values[path] = raw
 }
 
-// find resolves a path by JSON names or proto names and remembers the proto names.
-func (e *Edit) find(path string) (protoreflect.FieldDescriptor, error) {
+// find resolves a path by JSON names or proto names, and returns it in JSON names.
+func (e *Edit) find(path string) (protoreflect.FieldDescriptor, string, error) {
 	config := e.config
 	var field protoreflect.FieldDescriptor
-	var protoNames []string
+	var protoNames, jsonNames []string
 	words := strings.Split(path, ".")
 	for i, word := range words {
 		if config == nil {
-			return nil, invalid(path, "%s has no fields inside", strings.Join(words[:i], "."))
+			return nil, "", invalid(path, "%s has no fields inside", strings.Join(words[:i], "."))
 		}
 		field = config.Fields().ByJSONName(word)
 		if field == nil {
 			field = config.Fields().ByName(protoreflect.Name(word))
 		}
 		if field == nil {
-			return nil, unknown(config, join(strings.Join(words[:i], "."), word), word)
+			return nil, "", unknown(config, join(strings.Join(words[:i], "."), word), word)
 		}
-		protoNames = append(protoNames, string(field.Name()))
+		protoNames, jsonNames = append(protoNames, string(field.Name())), append(jsonNames, field.JSONName())
 		config = nil
 		if isGroup(field) {
 			config = field.Message()
 		}
 	}
-	e.fields[path] = strings.Join(protoNames, ".")
-	return field, nil
+	canonical := strings.Join(jsonNames, ".")
+	e.protoNames[canonical] = strings.Join(protoNames, ".")
+	return field, canonical, nil
 }
 
 // Mask names every field of the edit.
 func (e *Edit) Mask() *fieldmaskpb.FieldMask {
 	mask := &fieldmaskpb.FieldMask{}
 	for _, path := range slices.Sorted(maps.Keys(e.values)) {
-		mask.Paths = append(mask.Paths, e.fields[path])
+		mask.Paths = append(mask.Paths, e.protoNames[path])
 	}
 	slices.Sort(mask.Paths)
 	mask.Paths = slices.Compact(mask.Paths)
@@ -169,7 +171,7 @@ func (e *Edit) Into(m proto.Message) error {
 		if raw == nil {
 			continue
 		}
-		at, words := tree, strings.Split(e.fields[path], ".")
+		at, words := tree, strings.Split(path, ".")
 		for _, word := range words[:len(words)-1] {
 			inner, ok := at[word].(map[string]any)
 			if !ok {

@@ -161,7 +161,7 @@ func (m *Messages) pretty(dst []byte, msg Message) ([]byte, error) {
 	}
 	var indented bytes.Buffer
 	if json.Indent(&indented, msg.GetValue(), "", "  ") == nil {
-		return append(append(dst, indented.Bytes()...), '\n'), nil
+		return append(append(dst, escape(indented.String(), isLayout)...), '\n'), nil
 	}
 	return append(append(dst, printable(msg.GetValue())...), '\n'), nil
 }
@@ -182,13 +182,22 @@ func printable(b []byte) string {
 	if !utf8.Valid(b) {
 		return fmt.Sprintf("(%d bytes) %x", len(b), b[:min(len(b), 64)])
 	}
-	s := string(b)
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+	return escape(string(b), func(rune) bool { return false })
+}
+
+// isLayout is what indenting put in.
+func isLayout(r rune) bool { return r == '\n' }
+
+// escape writes out every rune that does not print and is not kept. A control character is not always below a space: a JSON
+// string may hold U+009B, which steers terminals as well as an escape does.
+func escape(s string, keep func(rune) bool) string {
+	bad := func(r rune) bool { return !unicode.IsPrint(r) && !keep(r) }
+	if strings.IndexFunc(s, bad) < 0 {
 		return s
 	}
 	var out strings.Builder
 	for _, r := range s {
-		if unicode.IsPrint(r) {
+		if !bad(r) {
 			out.WriteRune(r)
 			continue
 		}

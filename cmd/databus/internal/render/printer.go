@@ -134,7 +134,9 @@ func (p *Printer) columns(rows Rows) []table.ColumnConfig {
 	}
 	if last := len(rows.Header); p.screen.Width > 0 && last > 0 {
 		// Only the last column wraps: it is the one with the long text.
-		configs = append(configs, table.ColumnConfig{Number: last, WidthMax: max(20, p.screen.Width-widthBefore(rows, last-1))})
+		configs = append(configs, table.ColumnConfig{
+			Number: last, WidthMax: max(20, p.screen.Width-widthBefore(rows, last-1)), WidthMaxEnforcer: text.WrapSoft,
+		})
 	}
 	return configs
 }

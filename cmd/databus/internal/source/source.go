@@ -177,17 +177,21 @@ func (s *Source) envelope(line []byte) (*databusv1.Message, error) {
 	if err := wirejson.DecodePublish(body, &s.batch); err != nil {
 		return nil, onLine(err, len(envelopeBefore))
 	}
+	decoded := &s.batch.Messages[0]
+	if decoded.Key == nil {
+		decoded.Key = s.options.Key
+	}
+	if err := decoded.Check(); err != nil {
+		return nil, err
+	}
 	m := &databusv1.Message{}
-	s.batch.Messages[0].ToProto(m)
+	decoded.ToProto(m)
 	// The batch's buffers are used again by the next line.
 	m.Key, m.Value = cloneKeepNil(m.Key), cloneKeepNil(m.Value)
 	for _, h := range m.GetHeaders() {
 		h.Value = cloneKeepNil(h.GetValue())
 	}
 	m.Headers = append(m.Headers, s.options.Headers...)
-	if m.Key == nil {
-		m.Key = s.options.Key
-	}
 	if m.Key == nil && m.Value != nil && s.options.KeyPath != nil && wirejson.ValidJSON(m.GetValue()) == nil {
 		if key, ok := s.options.KeyPath.Key(m.GetValue()); ok {
 			m.Key = bytes.Clone(key)
