@@ -3,9 +3,10 @@
 //
 // This is its public face: [Config], [New], [Agent.Run]. How a message travels:
 //
-//	intake ─▶ publisher ─▶ batcher ─▶ sender ─▶ broker
-//	             ▲
-//	          channel (config, watched)      memory (bounds)
+//	intake ─▶ publisher ─▶ batcher ──────────────────▶ sender ─▶ broker
+//	             ▲   │        └▶ relay ─▶ spool ─▶ relay ─▶┘      (level SPOOLED)
+//	             │   └ dedup (ids), lane, memory (bounds)
+//	          channel (config, watched)
 //
 // It may know the generated API of the broker; it may not import the broker.
 package databus

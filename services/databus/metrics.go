@@ -29,6 +29,7 @@ type meter struct {
 	commit   metric.Float64Histogram
 	dropped  metric.Int64Counter
 	forgot   metric.Int64Counter
+	failures metric.Int64Counter
 	attrs    sync.Map // channel → metric.MeasurementOption
 }
 
@@ -63,6 +64,9 @@ func newMeter(t *telemetry.Telemetry) *meter {
 	out.dropped, err = m.Int64Counter("databus_agent_spool_dropped_messages_total",
 		metric.WithDescription("Spooled messages that will never be sent, by reason"))
 	keep(err)
+	out.failures, err = m.Int64Counter("databus_agent_spool_failures_total",
+		metric.WithDescription("Writes and syncs of the spool that failed"))
+	keep(err)
 	out.forgot, err = m.Int64Counter("databus_agent_ids_forgotten_total",
 		metric.WithDescription("Message ids forgotten before their window ended, because there were too many"))
 	keep(err)
@@ -73,6 +77,7 @@ func newMeter(t *telemetry.Telemetry) *meter {
 func (m *meter) spool() spool.Observer {
 	return spool.Observer{
 		Committed: func(_, _ int, took time.Duration) { m.commit.Record(context.Background(), took.Seconds()) },
+		Failed:    func(error) { m.failures.Add(context.Background(), 1) },
 		Dropped: func(channel, reason string, n int) {
 			m.dropped.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("channel", channel), attribute.String("reason", reason)))
 		},

@@ -18,14 +18,17 @@ type OutConfig struct {
 	Logger     *slog.Logger
 	MinBackoff time.Duration // before a repeat; 0: 50 ms
 	MaxBackoff time.Duration // 0: 2 s
+	MaxBytes   int64         // of batches that were read and are not answered, about; 0: 32 MiB
 }
 
 // Out sends what is spooled. Its methods may run concurrently. Nothing is to be closed: it ends with the sender and the spool.
 type Out struct {
 	cfg OutConfig
 
-	mu    sync.Mutex
-	lines map[place]*line
+	mu     sync.Mutex
+	lines  map[place]*line
+	bytes  int64   // read and not answered
+	parked []*line // that wait for others to be answered
 }
 
 type place struct {
@@ -40,6 +43,9 @@ func NewOut(cfg OutConfig) *Out {
 	}
 	if cfg.MaxBackoff <= 0 {
 		cfg.MaxBackoff = 2 * time.Second
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = 32 << 20
 	}
 	return &Out{cfg: cfg, lines: make(map[place]*line)}
 }
@@ -57,6 +63,31 @@ func (o *Out) Ready(q *spool.Queue) {
 	l.kick()
 }
 
+// admit says whether one more batch may be read; where not, the line is kicked once it may.
+func (o *Out) admit(l *line) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.bytes < o.cfg.MaxBytes {
+		return true
+	}
+	o.parked = append(o.parked, l)
+	return false
+}
+
+// hold counts bytes that were read, and, negative, that are not needed any more.
+func (o *Out) hold(n int) {
+	o.mu.Lock()
+	o.bytes += int64(n)
+	var woken []*line
+	if o.bytes < o.cfg.MaxBytes {
+		woken, o.parked = o.parked, nil
+	}
+	o.mu.Unlock()
+	for _, l := range woken {
+		l.kick()
+	}
+}
+
 // State is how the sending of a topic fares.
 type State struct {
 	Failing time.Time // since when nothing got through; zero while all is well
@@ -66,12 +97,15 @@ type State struct {
 // State reads how the sending of a topic's spooled batches fares; the worst of its partitions counts.
 func (o *Out) State(topic string) State {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	var worst State
+	var lines []*line
 	for k, l := range o.lines {
-		if k.topic != topic {
-			continue
+		if k.topic == topic {
+			lines = append(lines, l)
 		}
+	}
+	o.mu.Unlock()
+	var worst State
+	for _, l := range lines {
 		l.mu.Lock()
 		if !l.failing.IsZero() && (worst.Failing.IsZero() || l.failing.Before(worst.Failing)) {
 			worst = State{l.failing, l.cause}
@@ -138,11 +172,17 @@ func (l *line) Next() (sender.Batch, bool) {
 			l.mu.Unlock()
 			return nil, false
 		}
+		if !l.out.admit(l) {
+			l.signalled = false
+			l.mu.Unlock()
+			return nil, false
+		}
 		l.again = false
 		l.outstanding++
 		l.mu.Unlock()
 		it, ok, err := l.queue.Next() // outside of the lock: it reads the disk
 		if ok {
+			l.out.hold(len(it.Batch))
 			return &sent{line: l, item: it}, false
 		}
 		if errors.Is(err, spool.ErrProducer) {
@@ -185,11 +225,13 @@ func (b *sent) Trace() string          { return "" }
 // Acked implements sender.Batch.
 func (b *sent) Acked(int64, int64) {
 	b.line.queue.Acked(b.item.ID)
+	b.line.out.hold(-len(b.item.Batch))
 	b.line.settle(true, func(l *line) { l.failures, l.failing, l.cause = 0, time.Time{}, nil })
 }
 
 // Lost implements sender.Batch.
 func (b *sent) Lost(cause error) {
+	b.line.out.hold(-len(b.item.Batch))
 	b.line.settle(false, func(l *line) { l.recovering = true; l.fail(cause) })
 }
 
@@ -197,6 +239,7 @@ func (b *sent) Lost(cause error) {
 // producer; nothing can be appended twice by another one, since the broker said no to the oldest and the others would have had to
 // follow it.
 func (b *sent) Refused(r batcher.Refusal, cause error) {
+	b.line.out.hold(-len(b.item.Batch))
 	oldest := b.line.queue.Oldest() == b.item.ID
 	if r == batcher.Fatal {
 		b.line.queue.Refused(b.item.ID, cause)
