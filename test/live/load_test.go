@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,6 @@ const keysPerConnection = 8
 
 // load is a number of connections that publish numbered messages with keys, spread over agents, until finish.
 type load struct {
-	channel string
 	pauses  pauses
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -32,6 +32,7 @@ type load struct {
 
 	mu     sync.Mutex
 	faults []error
+	times  []time.Duration // of requests
 }
 
 // connection publishes its keys one request at a time.
@@ -74,13 +75,24 @@ func (p *pauses) await() {
 	}
 }
 
-// startLoad publishes rate messages a second over a number of connections.
-func startLoad(channel string, agents []*harness.Service, connections, rate int) *load {
-	l := &load{channel: channel, stop: make(chan struct{})}
+// loadConfig says what a load is like.
+type loadConfig struct {
+	channel     string
+	agents      []*harness.Service
+	connections int
+	rate        int  // messages a second, all together
+	reconnect   bool // for each request
+}
+
+// startLoad begins a load.
+func startLoad(cfg loadConfig) *load {
+	l := &load{stop: make(chan struct{})}
+	channel, agents, connections, rate := cfg.channel, cfg.agents, cfg.connections, cfg.rate
 	perRequest := max(1, rate/connections/20)
 	every := time.Duration(float64(time.Second) * float64(perRequest*connections) / float64(rate))
 	for i := range connections {
-		c := &connection{load: l, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}},
+		transport := &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: cfg.reconnect}
+		c := &connection{load: l, client: &http.Client{Transport: transport},
 			url: agents[i%len(agents)].URL() + "/v1/channels/" + channel + "/messages", next: make([]int, keysPerConnection)}
 		for k := range keysPerConnection {
 			c.keys = append(c.keys, fmt.Sprintf("c%d-%d", i, k))
@@ -96,6 +108,38 @@ func (l *load) fail(err error) {
 	defer l.mu.Unlock()
 	if len(l.faults) < 20 {
 		l.faults = append(l.faults, err)
+	}
+}
+
+func (l *load) took(d time.Duration) {
+	l.mu.Lock()
+	l.times = append(l.times, d)
+	l.mu.Unlock()
+}
+
+// percentile of the requests' times.
+func (l *load) percentile(p float64) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.times) == 0 {
+		return 0
+	}
+	slices.Sort(l.times)
+	return l.times[int(p*float64(len(l.times)-1))].Round(100 * time.Microsecond)
+}
+
+// awaitAcks waits until so many more messages were acknowledged.
+func (l *load) awaitAcks(t *testing.T, n int64) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	bound := time.After(60 * time.Second)
+	for goal := l.acked.Load() + n; l.acked.Load() < goal; {
+		select {
+		case <-tick.C:
+		case <-bound:
+			t.Fatalf("%d messages acknowledged after a minute, want %d", l.acked.Load(), goal)
+		}
 	}
 }
 
@@ -127,6 +171,7 @@ func (c *connection) run(every time.Duration, perRequest int) {
 		case <-tick.C:
 		}
 		c.encode(turn, perRequest)
+		began := time.Now()
 		for {
 			again, err := c.publish()
 			if err != nil {
@@ -143,6 +188,7 @@ func (c *connection) run(every time.Duration, perRequest int) {
 			c.next[(turn*perRequest+i)%keysPerConnection]++
 		}
 		c.load.acked.Add(int64(perRequest))
+		c.load.took(time.Since(began))
 	}
 }
 

@@ -35,7 +35,7 @@ func TestReconfigureUnderLoad(t *testing.T) {
 	for range agentCount {
 		agents = append(agents, startAgent(t, broker.GRPCAddr()))
 	}
-	e.load = startLoad("paint", agents, connections, rate)
+	e.load = startLoad(loadConfig{channel: "paint", agents: agents, connections: connections, rate: rate})
 	e.await(0, time.Now())
 	began := time.Now()
 	for _, change := range e.plan(changes) {
@@ -46,6 +46,7 @@ func TestReconfigureUnderLoad(t *testing.T) {
 	}
 	took := time.Since(began)
 	taken := e.load.finish(t)
+	e.awaitSpools()
 	for _, a := range agents {
 		if err := a.Stop(); err != nil {
 			t.Error(err)
@@ -99,7 +100,7 @@ func (e *editor) linger() {
 }
 
 func (e *editor) level() {
-	e.change("durability", map[string]any{"durability": []string{"DURABILITY_DURABLE", "DURABILITY_BUFFERED"}[rand.IntN(2)]})
+	e.change("durability", map[string]any{"durability": []string{"DURABILITY_DURABLE", "DURABILITY_BUFFERED", "DURABILITY_SPOOLED"}[rand.IntN(3)]})
 }
 
 func (e *editor) pause() {
@@ -127,35 +128,52 @@ func (e *editor) change(mask string, config map[string]any) {
 	e.await(channel.Revision, channel.UpdateTime)
 }
 
-// await polls the channel's status until every agent runs the revision. Both times are from the broker's clock.
+// agentReport is one agent's part of a channel's status.
+type agentReport struct {
+	Agent  struct{ AgentID string }
+	Report struct {
+		Revision   int64 `json:",string"`
+		SpoolBytes int64 `json:",string"`
+		ReportTime time.Time
+		Error      string
+	}
+}
+
+// await waits until every agent runs the revision. Both times are from the broker's clock.
 func (e *editor) await(revision int64, since time.Time) {
+	e.poll(fmt.Sprintf("run revision %d", revision), func(a *agentReport) bool {
+		if a.Report.Error != "" {
+			e.t.Errorf("agent %s reports: %s", a.Agent.AgentID, a.Report.Error)
+		}
+		done := a.Report.Revision >= revision
+		if done && revision > 0 {
+			e.reports = append(e.reports, a.Report.ReportTime.Sub(since))
+		}
+		return done
+	})
+}
+
+// awaitSpools waits until no agent has anything in its spool any more.
+func (e *editor) awaitSpools() {
+	since := time.Now()
+	e.poll("have an empty spool", func(a *agentReport) bool {
+		return a.Report.SpoolBytes == 0 && a.Report.ReportTime.After(since)
+	})
+}
+
+// poll reads the channel's status until each agent's report was done once.
+func (e *editor) poll(what string, done func(*agentReport) bool) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(e.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(e.t.Context(), 30*time.Second)
 	defer cancel()
 	seen := make(map[string]bool)
 	for {
-		var status struct {
-			Agents []struct {
-				Agent  struct{ AgentID string }
-				Report struct {
-					Revision   int64 `json:",string"`
-					ReportTime time.Time
-					Error      string
-				}
-			}
-		}
+		var status struct{ Agents []agentReport }
 		e.call(http.MethodGet, "/v1/channels/paint:status", nil, &status)
-		for _, a := range status.Agents {
-			if a.Report.Error != "" {
-				e.t.Errorf("agent %s reports: %s", a.Agent.AgentID, a.Report.Error)
-			}
-			if a.Report.Revision < revision || seen[a.Agent.AgentID] {
-				continue
-			}
-			seen[a.Agent.AgentID] = true
-			if revision > 0 {
-				e.reports = append(e.reports, a.Report.ReportTime.Sub(since))
+		for i := range status.Agents {
+			if a := &status.Agents[i]; !seen[a.Agent.AgentID] && done(a) {
+				seen[a.Agent.AgentID] = true
 			}
 		}
 		if len(seen) == e.agents {
@@ -163,7 +181,7 @@ func (e *editor) await(revision int64, since time.Time) {
 		}
 		select {
 		case <-ctx.Done():
-			e.t.Errorf("revision %d runs on %d of %d agents after 20 s", revision, len(seen), e.agents)
+			e.t.Errorf("%d of %d agents %s after 30 s", len(seen), e.agents, what)
 			return
 		case <-tick.C:
 		}

@@ -165,9 +165,6 @@ func (b *Batch) Options() *Options { return b.opts }
 // Owner of the batch.
 func (b *Batch) Owner() Owner { return b.source.gen.owner }
 
-// Partitions is how many the topic had for the batch's generation.
-func (b *Batch) Partitions() int32 { return b.source.topic.Partitions() }
-
 // Held is the sum of Record.Bytes of its messages.
 func (b *Batch) Held() int64 { return b.bytes }
 

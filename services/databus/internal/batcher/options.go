@@ -25,7 +25,7 @@ type Options struct {
 	MaxMessages int
 	Adaptive    bool          // due as soon as the partition has nothing in flight
 	Deadline    time.Duration // 0: never given up
-	Layout      int32         // stands for how partitions are picked; the sink's to read
+	Layout      int32         // of the generation: stands for how topics and partitions are picked; the sink's to read
 	Stage       int32         // of the spool; the sink's to read
 	Spooled     bool          // the sink puts batches into a spool, which gives them their sequences
 	MinBackoff  time.Duration

@@ -110,7 +110,6 @@ func (c *Compiler) Compile(ch *databusv1.Channel) (*Plan, error) {
 	p.LaneExpiry = duration(lanes.GetExpiry(), DefaultLaneExpiry)
 	p.Spool = spoolLimit(cfg.GetSpool())
 	p.Batch.Spooled = p.Spooled()
-	p.Batch.Layout = int32(p.Strategy)
 	p.Idempotency = duration(cfg.GetIdempotency().GetWindow(), DefaultIdempotency)
 	return p, nil
 }

@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/databus-suite/databus/internal/errs"
@@ -50,6 +51,7 @@ func (l *live) generation(before []*batcher.Generation, plan *channel.Plan) *bat
 		}
 	}
 	o := l.publisher.options(plan)
+	o.Layout = rand.Int32() // so that the spool tells it from the one before, also after a restart
 	if !o.Spooled || l.spool == nil {
 		last := direct
 		var then func() <-chan struct{}

@@ -89,7 +89,7 @@ func (l *live) follow(plan *channel.Plan) {
 	l.apply(plan)
 	if channel.SameRouting(old.plan, plan) {
 		o := l.publisher.options(plan)
-		o.Stage = old.gen.Options().Stage
+		o.Stage, o.Layout = old.gen.Options().Stage, old.gen.Options().Layout
 		old.gen.SetOptions(o)
 		next := &active{live: l, plan: plan, gen: old.gen}
 		next.fixed.Store(old.fixed.Load())
@@ -172,7 +172,7 @@ func (p *Publisher) TopicChanged(name string) {
 				l.roll(a, a.plan)
 			} else {
 				o := p.options(a.plan)
-				o.Stage = a.gen.Options().Stage
+				o.Stage, o.Layout = a.gen.Options().Stage, a.gen.Options().Layout
 				a.gen.SetOptions(o)
 			}
 		}

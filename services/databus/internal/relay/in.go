@@ -79,7 +79,7 @@ func (in *In) serve(l *batcher.Lane) bool {
 		return true
 	}
 	e := spool.Entry{
-		Channel: nameOf(b), Topic: l.Topic(), Partition: l.Partition(), Layout: b.Options().Layout<<24 ^ b.Partitions(),
+		Channel: nameOf(b), Topic: l.Topic(), Partition: l.Partition(), Layout: b.Options().Layout,
 		Stage: b.Options().Stage, Batch: data, Reserved: b.Held(), Placed: b.Sending,
 	}
 	if err := in.spool.Append(e, func(err error) { answer(b, err) }); err != nil {

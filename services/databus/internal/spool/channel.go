@@ -37,6 +37,7 @@ type Channel struct {
 	done     int     // of items
 	stage    int32
 	live     map[int32]int // batches on disk, by stage
+	eras     []*era        // that have batches, in order; the first is being sent
 	holds    []int32
 	drains   []waitDrained
 	messages int64 // on disk

@@ -43,17 +43,9 @@ type item struct {
 	era     *era
 }
 
-// routeKey names what a channel sends to a topic.
-type routeKey struct{ channel, topic string }
-
-// route keeps the eras of what a channel sends to a topic: runs of batches of the same layout. A key may have another partition in
-// the next era, so none of that is handed out before all of this one is acknowledged.
-type route struct {
-	eras []*era
-}
-
+// era is a run of a channel's batches of the same layout. A key may have another topic or partition in the next era, so none of
+// that is handed out before all of this one is acknowledged.
 type era struct {
-	route  *route
 	layout int32
 	live   int
 	queues []*Queue // that have batches of it
@@ -187,7 +179,7 @@ func (q *Queue) peekLocked() *item {
 		}
 		return nil
 	}
-	if x := q.items[q.next]; x.era == x.era.route.eras[0] && !x.channel.heldLocked(x.stage) {
+	if x := q.items[q.next]; x.era == x.channel.eras[0] && !x.channel.heldLocked(x.stage) {
 		return x
 	}
 	return nil
@@ -300,16 +292,11 @@ func (q *Queue) find(id uint64) *item {
 
 // pushLocked appends a batch that is durable now.
 func (q *Queue) pushLocked(x *item, layout int32) {
-	k := routeKey{x.channel.name, q.place.topic}
-	r := q.spool.routes[k]
-	if r == nil {
-		r = &route{}
-		q.spool.routes[k] = r
+	ch := x.channel
+	if n := len(ch.eras); n == 0 || ch.eras[n-1].layout != layout {
+		ch.eras = append(ch.eras, &era{layout: layout})
 	}
-	if n := len(r.eras); n == 0 || r.eras[n-1].layout != layout {
-		r.eras = append(r.eras, &era{route: r, layout: layout})
-	}
-	x.era = r.eras[len(r.eras)-1]
+	x.era = ch.eras[len(ch.eras)-1]
 	x.era.live++
 	if !slices.Contains(x.era.queues, q) {
 		x.era.queues = append(x.era.queues, q)
@@ -392,14 +379,12 @@ func (q *Queue) finishLocked(x *item, to state) (woken []*Queue) {
 	if x.era.live--; x.era.live > 0 {
 		return nil
 	}
-	r := x.era.route
-	for len(r.eras) > 0 && r.eras[0].live == 0 {
-		if r.eras = r.eras[1:]; len(r.eras) > 0 {
-			woken = r.eras[0].queues
+	ch := x.channel
+	for len(ch.eras) > 0 && ch.eras[0].live == 0 {
+		ch.eras[0] = nil
+		if ch.eras = ch.eras[1:]; len(ch.eras) > 0 {
+			woken = ch.eras[0].queues
 		}
-	}
-	if len(r.eras) == 0 {
-		delete(q.spool.routes, routeKey{x.channel.name, q.place.topic})
 	}
 	return woken
 }

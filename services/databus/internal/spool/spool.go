@@ -44,8 +44,8 @@ type Entry struct {
 	Channel   string
 	Topic     string
 	Partition int32
-	// Layout stands for how the partition was picked: the number of partitions and the way. A key may have another partition under
-	// another layout, so a channel's batches for a topic are not handed out before all those of the layout before are acknowledged.
+	// Layout stands for how topic and partition were picked. A key may have another place under another layout, so a channel's
+	// batches are not handed out before all those of the layout before are acknowledged.
 	Layout   int32
 	Batch    []byte
 	Stage    int32 // see Channel.NextStage
@@ -64,7 +64,6 @@ type Spool struct {
 	mu       sync.Mutex
 	queues   map[place]*Queue
 	channels map[string]*Channel
-	routes   map[routeKey]*route
 	files    []*file // oldest first; the committer writes to the last
 	pending  []*appending
 	dirty    []*Queue
@@ -112,7 +111,7 @@ func Open(cfg Config) (*Spool, error) {
 	}
 	s := &Spool{
 		cfg: cfg, fs: cfg.FS, log: cfg.Logger,
-		queues: make(map[place]*Queue), channels: make(map[string]*Channel), routes: make(map[routeKey]*route),
+		queues: make(map[place]*Queue), channels: make(map[string]*Channel),
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if err := s.fs.MkdirAll(cfg.Dir); err != nil {
