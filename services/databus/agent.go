@@ -211,7 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	err := a.server.Run(ctx)
 	if derr := a.publisher.Drain(bound); derr != nil {
-		a.log.Error("stopped with messages that the broker has not taken", "drain_timeout", a.cfg.DrainTimeout, "error", derr)
+		a.log.Error("stopped with messages that the broker has not taken", slog.Duration("drain_timeout", a.cfg.DrainTimeout), slog.Any("error", derr))
 		err = errors.Join(err, fmt.Errorf("agent: drain: %w", derr))
 	}
 	return err

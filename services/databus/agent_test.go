@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -184,7 +185,7 @@ func TestEveryIntakeReachesTheLog(t *testing.T) {
 			t.Fatalf("stream: %v %v", res, err)
 		}
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Fatalf("stream end: %v", err)
 	}
 
@@ -335,7 +336,7 @@ func TestBrokerRestartLosesAndRepeatsNothing(t *testing.T) {
 				}
 				answer, _ := io.ReadAll(res.Body)
 				res.Body.Close()
-				if res.StatusCode != 200 {
+				if res.StatusCode != http.StatusOK {
 					failures <- string(answer)
 				}
 			}

@@ -126,7 +126,11 @@ func benchAgent(b *testing.B, cfg *databusv1.ChannelConfig) *Agent {
 	}
 	done := make(chan error, 1)
 	go func() { done <- a.Run(b.Context()) }()
-	b.Cleanup(func() { <-done })
+	b.Cleanup(func() {
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
 	return a
 }
 

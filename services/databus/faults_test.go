@@ -25,7 +25,7 @@ func post1(url, channel, key string, value int) error {
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != 200 {
+	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", res.StatusCode, answer)
 	}
 	return err

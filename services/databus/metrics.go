@@ -120,34 +120,91 @@ var circuits = map[databusv1.CircuitState]string{
 	databusv1.CircuitState_CIRCUIT_STATE_OPEN:      "open",
 }
 
-// observe registers the counters that are read on demand.
+// figure is one number of each channel that is read on demand.
+type figure struct {
+	name, meaning string
+	counts        bool // a counter, else a gauge
+	of            func(publisher.Totals) int64
+}
+
+func figures() []figure {
+	return []figure{
+		{"databus_agent_accepted_messages_total", "Messages taken", true, func(c publisher.Totals) int64 { return c.Accepted }},
+		{"databus_agent_acknowledged_messages_total", "Messages that the broker has", true, func(c publisher.Totals) int64 { return c.Acknowledged }},
+		{"databus_agent_failed_messages_total", "Messages taken and answered with an error", true, func(c publisher.Totals) int64 { return c.Failed }},
+		{"databus_agent_repeated_messages_total", "Messages answered with the result of an earlier one with the same id", true,
+			func(c publisher.Totals) int64 { return c.Repeated }},
+		{"databus_agent_raw_bytes_total", "Bytes of record batches before compression", true, func(c publisher.Totals) int64 { return c.RawBytes }},
+		{"databus_agent_sent_bytes_total", "Bytes of record batches after compression", true, func(c publisher.Totals) int64 { return c.Bytes }},
+		{"databus_agent_spool_bytes", "Bytes of a channel's batches in the spool", false, func(c publisher.Totals) int64 { return c.Spool.Bytes }},
+		{"databus_agent_spool_messages", "A channel's messages in the spool", false, func(c publisher.Totals) int64 { return c.Spool.Messages }},
+		{"databus_agent_spool_oldest_milliseconds", "Age of a channel's oldest message in the spool", false,
+			func(c publisher.Totals) int64 { return c.Spool.Oldest.Milliseconds() }},
+		{"databus_agent_pending_bytes", "Bytes of messages held for a channel", false, func(c publisher.Totals) int64 { return c.PendingBytes }},
+		{"databus_agent_config_revision", "Revision of the config that a channel runs", false, func(c publisher.Totals) int64 { return c.Revision }},
+	}
+}
+
+// observe registers the numbers that are read on demand.
 func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *memory.Pool, b *batcher.Batcher) error {
 	if m.err != nil {
 		return fmt.Errorf("register metrics: %w", m.err)
 	}
 	x := &observer{Meter: t.Meter("databus/agent")}
-	accepted := x.counter("databus_agent_accepted_messages_total", "Messages taken")
-	rejected := x.counter("databus_agent_rejected_messages_total", "Messages refused, by reason")
-	acked := x.counter("databus_agent_acknowledged_messages_total", "Messages that the broker has")
-	failed := x.counter("databus_agent_failed_messages_total", "Messages taken and answered with an error")
-	batches := x.counter("databus_agent_batches_total", "Record batches, by why they were closed")
-	raw := x.counter("databus_agent_raw_bytes_total", "Bytes of record batches before compression")
-	sent := x.counter("databus_agent_sent_bytes_total", "Bytes of record batches after compression")
-	repeated := x.counter("databus_agent_repeated_messages_total", "Messages answered with the result of an earlier one with the same id")
-	spoolBytes := x.gauge("databus_agent_spool_bytes", "Bytes of a channel's batches in the spool")
-	spoolMessages := x.gauge("databus_agent_spool_messages", "A channel's messages in the spool")
-	spoolAge := x.gauge("databus_agent_spool_oldest_milliseconds", "Age of a channel's oldest message in the spool")
-	pending := x.gauge("databus_agent_pending_bytes", "Bytes of messages held for a channel")
-	revision := x.gauge("databus_agent_config_revision", "Revision of the config that a channel runs")
-	circuit := x.gauge("databus_agent_circuit_state", "1 for the state that a channel's circuit to the broker is in: closed, half_open or open")
-	used := x.gauge("databus_agent_memory_bytes", "Bytes of messages and bodies held")
-	limit := x.gauge("databus_agent_memory_limit_bytes", "Most that may be held")
-	waiting := x.gauge("databus_agent_waiting_batches", "Batches that wait for the broker")
-	failing := x.gauge("databus_agent_failing_partitions", "Partitions to which nothing gets through")
+	channels, agent := x.channels(), x.agent(pool, b)
 	if x.err != nil {
 		return fmt.Errorf("register metrics: %w", x.err)
 	}
 	_, err := x.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		agent(o)
+		p.Totals(func(c publisher.Totals) { channels(o, c) })
+		return nil
+	}, x.all...)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}
+
+// channels makes the instruments of channels and returns what reads them.
+func (x *observer) channels() func(metric.Observer, publisher.Totals) {
+	list := figures()
+	instruments := make([]metric.Int64Observable, len(list))
+	for i, f := range list {
+		if f.counts {
+			instruments[i] = x.counter(f.name, f.meaning)
+		} else {
+			instruments[i] = x.gauge(f.name, f.meaning)
+		}
+	}
+	rejected := x.counter("databus_agent_rejected_messages_total", "Messages refused, by reason")
+	batches := x.counter("databus_agent_batches_total", "Record batches, by why they were closed")
+	circuit := x.gauge("databus_agent_circuit_state", "1 for the state that a channel's circuit to the broker is in: closed, half_open or open")
+	return func(o metric.Observer, c publisher.Totals) {
+		ch := attribute.String("channel", c.Channel)
+		with := metric.WithAttributes(ch)
+		for i, f := range list {
+			o.ObserveInt64(instruments[i], f.of(c), with)
+		}
+		if state := circuits[c.Circuit]; state != "" {
+			o.ObserveInt64(circuit, 1, metric.WithAttributes(ch, attribute.String("state", state)))
+		}
+		for reason, n := range c.Rejected {
+			o.ObserveInt64(rejected, n, metric.WithAttributes(ch, attribute.String("reason", reason)))
+		}
+		for i, n := range c.Batches {
+			o.ObserveInt64(batches, n, metric.WithAttributes(ch, attribute.String("fill", batcher.Fill(i).String())))
+		}
+	}
+}
+
+// agent makes the instruments of the whole agent and returns what reads them.
+func (x *observer) agent(pool *memory.Pool, b *batcher.Batcher) func(metric.Observer) {
+	used := x.gauge("databus_agent_memory_bytes", "Bytes of messages and bodies held")
+	limit := x.gauge("databus_agent_memory_limit_bytes", "Most that may be held")
+	waiting := x.gauge("databus_agent_waiting_batches", "Batches that wait for the broker")
+	failing := x.gauge("databus_agent_failing_partitions", "Partitions to which nothing gets through")
+	return func(o metric.Observer) {
 		o.ObserveInt64(used, pool.Used())
 		o.ObserveInt64(limit, pool.Limit())
 		n, bad := 0, 0
@@ -160,36 +217,7 @@ func (m *meter) observe(t *telemetry.Telemetry, p *publisher.Publisher, pool *me
 		}
 		o.ObserveInt64(waiting, int64(n))
 		o.ObserveInt64(failing, int64(bad))
-		p.Totals(func(c publisher.Totals) {
-			ch := attribute.String("channel", c.Channel)
-			with := metric.WithAttributes(ch)
-			o.ObserveInt64(accepted, c.Accepted, with)
-			o.ObserveInt64(acked, c.Acknowledged, with)
-			o.ObserveInt64(failed, c.Failed, with)
-			o.ObserveInt64(repeated, c.Repeated, with)
-			o.ObserveInt64(spoolBytes, c.Spool.Bytes, with)
-			o.ObserveInt64(spoolMessages, c.Spool.Messages, with)
-			o.ObserveInt64(spoolAge, c.Spool.Oldest.Milliseconds(), with)
-			o.ObserveInt64(raw, c.RawBytes, with)
-			o.ObserveInt64(sent, c.Bytes, with)
-			o.ObserveInt64(pending, c.PendingBytes, with)
-			o.ObserveInt64(revision, c.Revision, with)
-			if state := circuits[c.Circuit]; state != "" {
-				o.ObserveInt64(circuit, 1, metric.WithAttributes(ch, attribute.String("state", state)))
-			}
-			for reason, n := range c.Rejected {
-				o.ObserveInt64(rejected, n, metric.WithAttributes(ch, attribute.String("reason", reason)))
-			}
-			for i, n := range c.Batches {
-				o.ObserveInt64(batches, n, metric.WithAttributes(ch, attribute.String("fill", batcher.Fill(i).String())))
-			}
-		})
-		return nil
-	}, x.all...)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
 	}
-	return nil
 }
 
 // observer makes instruments that are read on demand, and keeps the first error.

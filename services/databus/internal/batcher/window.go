@@ -12,9 +12,9 @@ type Refusal uint8
 const (
 	// Retry later: the batch is not in the log and may get there.
 	Retry Refusal = iota
-	// OutOfOrder: the sequence does not follow the broker's last one, or the producer's epoch is not the newest.
+	// OutOfOrder means that the sequence does not follow the broker's last one, or the producer's epoch is not the newest.
 	OutOfOrder
-	// Fatal: the batch can never get into the log.
+	// Fatal means that the batch can never get into the log.
 	Fatal
 )
 

@@ -2,6 +2,8 @@ package brokertest
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -30,8 +32,11 @@ func (s logService) InitProducer(_ context.Context, req *brokerv1.InitProducerRe
 func (s logService) AppendStream(stream grpc.BidiStreamingServer[brokerv1.AppendStreamRequest, brokerv1.AppendStreamResponse]) error {
 	for {
 		req, err := stream.Recv()
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if err != nil {
+			return err
 		}
 		s.b.mu.Lock()
 		gate := s.b.gates[req.Topic]

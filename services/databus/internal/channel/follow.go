@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
 
@@ -91,7 +92,7 @@ func (s *Store) save() {
 	}
 	if err != nil {
 		s.cfg.Logger.Warn("channel cache not written; a start without the broker would not know the newest config",
-			"file", s.cfg.Path, "error", err)
+			slog.String("file", s.cfg.Path), slog.Any("error", err))
 	}
 }
 
@@ -109,7 +110,7 @@ func (s *Store) load() []*databusv1.Channel {
 		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, all)
 	}
 	if err != nil {
-		s.cfg.Logger.Warn("channel cache not read; the broker is asked instead", "file", s.cfg.Path, "error", err)
+		s.cfg.Logger.Warn("channel cache not read; the broker is asked instead", slog.String("file", s.cfg.Path), slog.Any("error", err))
 		return nil
 	}
 	return all.GetChannels()

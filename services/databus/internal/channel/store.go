@@ -97,8 +97,8 @@ func (s *Store) put(ch *databusv1.Channel) {
 	plan, err := s.compiler.Compile(ch)
 	if err != nil {
 		e.err = err.Error()
-		s.cfg.Logger.Error("channel config does not run here; the one before stays in force", "channel", name,
-			"revision", ch.GetRevision(), "running", e.running, "error", err)
+		s.cfg.Logger.Error("channel config does not run here; the one before stays in force", slog.String("channel", name),
+			slog.Int64("revision", ch.GetRevision()), slog.Int64("running", e.running), slog.Any("error", err))
 	} else {
 		e.err, e.running = "", ch.GetRevision()
 		s.cfg.Apply(plan)

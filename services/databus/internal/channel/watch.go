@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -27,7 +28,7 @@ func (s *Store) watch(ctx context.Context) {
 			return
 		}
 		if !away {
-			s.cfg.Logger.Warn("channel watch lost; the channels known here go on", "channels", s.Size(), "error", err)
+			s.cfg.Logger.Warn("channel watch lost; the channels known here go on", slog.Int("channels", s.Size()), slog.Any("error", err))
 		}
 		away = true
 		timer := time.NewTimer(wait.NextBackOff())

@@ -44,7 +44,9 @@ func TestStuckSharesLeaveRoom(t *testing.T) {
 		p := NewPool(limit)
 		for range n {
 			s := p.NewShare(limit)
-			for s.Reserve(1024) == nil {
+			var err error
+			for err == nil {
+				err = s.Reserve(1024)
 			}
 		}
 		if err := p.NewShare(limit).Reserve(limit / 32); err != nil {

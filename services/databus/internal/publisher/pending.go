@@ -153,7 +153,7 @@ func (p *Pending) Results() []wirejson.Result {
 		r := wirejson.Result{Topic: s.topic, TimestampMillis: s.timestamp}
 		switch {
 		case s.err != nil:
-			r = wirejson.Result{Err: at(s.err, i, len(p.slots))}
+			r = wirejson.Result{Err: at(s.err, i)}
 		case s.first != nil || s.claim != nil:
 			r = s.repeat(p.buffered)
 		case !p.buffered:
@@ -176,7 +176,7 @@ func (p *Pending) Results() []wirejson.Result {
 }
 
 // at makes a message's field path one of the request.
-func at(err *errs.Error, i, n int) *errs.Error {
+func at(err *errs.Error, i int) *errs.Error {
 	if err.Field == "" {
 		return err
 	}

@@ -166,7 +166,7 @@ func (p *Publisher) full(l *live, a *active, now time.Time, need int64, err erro
 		return errs.New(errs.TooLarge, "REQUEST_TOO_LARGE", "channel %q: a request of %d bytes does not fit its bound of %d",
 			l.name, need, l.share.Limit()).WithNext("send fewer messages in one request, or raise limits.maxPendingBytes")
 	}
-	if cause := a.broken(now); cause != nil {
+	if cause := a.broken(); cause != nil {
 		return errs.New(errs.Unavailable, "BROKER_UNAVAILABLE", "channel %q: the broker does not take appends and the memory for them is full",
 			l.name).WithRetryAfter(time.Second).Wrap(cause)
 	}

@@ -24,15 +24,15 @@ import (
 // topics has every topic, with as many partitions as it says.
 type topics struct{ partitions int32 }
 
-func (t *topics) Known(string) (sender.Topic, bool) {
-	return sender.Topic{Partitions: t.partitions}, true
+func (x *topics) Known(string) (sender.Topic, bool) {
+	return sender.Topic{Partitions: x.partitions}, true
 }
 func (t *topics) ResolveExpiring(ctx context.Context, name string, _ time.Duration) (sender.Topic, error) {
 	return t.Resolve(ctx, name)
 }
 
-func (t *topics) Resolve(context.Context, string) (sender.Topic, error) {
-	return sender.Topic{Partitions: t.partitions}, nil
+func (x *topics) Resolve(context.Context, string) (sender.Topic, error) {
+	return sender.Topic{Partitions: x.partitions}, nil
 }
 
 // acking answers every batch at once, on a goroutine of its own; while held it answers none.
@@ -63,7 +63,10 @@ func (a *acking) run(t *testing.T) {
 				t.Error(err)
 			}
 			base := a.next[l]
-			for r := range recordbatch.Records(data, 1<<20) {
+			for r, err := range recordbatch.Records(data, 1<<20) {
+				if err != nil {
+					t.Error(err)
+				}
 				a.next[l]++
 				a.values = append(a.values, string(r.Value))
 			}
@@ -254,7 +257,7 @@ func TestMemoryFullIsRefusedAndPasses(t *testing.T) {
 		if _, err := x.publish(m); errs.From(err).Reason != "CHANNEL_FULL" || errs.From(err).HTTPStatus() != 429 {
 			t.Fatal(err)
 		}
-		time.Sleep(11 * time.Second)
+		<-time.After(11 * time.Second)
 		synctest.Wait()
 		if _, err := x.publish(m); err != nil {
 			t.Fatal(err)
@@ -307,7 +310,7 @@ func TestPlansChangeUnderTraffic(t *testing.T) {
 			}
 			pending = append(pending, p)
 			if i%13 == 0 {
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 			}
 		}
 		for i, p := range pending {

@@ -205,7 +205,7 @@ func (a *active) partition(t *batcher.Topic, m *wirejson.Message, key []byte) (i
 }
 
 // broken is why none of the plan's lanes gets anything through, or nil where one does.
-func (a *active) broken(now time.Time) error {
+func (a *active) broken() error {
 	var cause error
 	for _, t := range a.gen.Topics() {
 		for _, l := range t.Lanes() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sort"
 	"sync"
 	"time"
@@ -29,7 +30,6 @@ type stream struct {
 
 	mu    sync.Mutex
 	lanes []Lane // ready, in the order in which they became so
-	call  *call  // nil while there is none
 }
 
 // call is one AppendStream call.
@@ -286,7 +286,7 @@ func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
 	err := errs.FromProto(res.Error)
 	r := classify(err)
 	if r == batcher.Fatal {
-		t.sender.cfg.Logger.Warn("batch refused", "topic", t.topic, "partition", b.Partition(), "error", err)
+		t.sender.cfg.Logger.Warn("batch refused", slog.String("topic", t.topic), slog.Any("partition", b.Partition()), slog.Any("error", err))
 	}
 	if err.Reason == reasonTopicNotFound {
 		t.sender.cfg.Topics.Missing(t.topic)

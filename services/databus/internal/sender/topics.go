@@ -62,7 +62,7 @@ func NewTopics(cfg TopicsConfig) *Topics {
 		err = json.Unmarshal(data, &t.topics)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		cfg.Logger.Warn("topic cache not read; the broker is asked instead", "file", cfg.Path, "error", err)
+		cfg.Logger.Warn("topic cache not read; the broker is asked instead", slog.String("file", cfg.Path), slog.Any("error", err))
 	}
 	for name, topic := range t.topics {
 		if topic.Partitions < 1 {
@@ -122,7 +122,7 @@ func (t *Topics) ask(ctx context.Context, name string, idle time.Duration) (Topi
 		}
 		made, err := t.cfg.Client.CreateTopic(ctx, req)
 		if err == nil {
-			t.cfg.Logger.Info("topic created", "topic", name, "partitions", made.Topic.GetPartitions())
+			t.cfg.Logger.Info("topic created", slog.String("topic", name), slog.Any("partitions", made.Topic.GetPartitions()))
 			return t.learn(made.Topic), nil
 		}
 		if errs.CodeOf(err) != errs.AlreadyExists {
@@ -162,7 +162,7 @@ func (t *Topics) save() {
 		err = keep.File(t.cfg.Path, data)
 	}
 	if err != nil {
-		t.cfg.Logger.Warn("topic cache not written", "file", t.cfg.Path, "error", err)
+		t.cfg.Logger.Warn("topic cache not written", slog.String("file", t.cfg.Path), slog.Any("error", err))
 	}
 }
 
@@ -205,7 +205,7 @@ func (t *Topics) remake(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, resolveWithin)
 		topic, _ := t.Known(name)
 		if _, err := t.ask(ctx, name, topic.IdleExpiry); err != nil {
-			t.cfg.Logger.Warn("topic not made again", "topic", name, "error", err)
+			t.cfg.Logger.Warn("topic not made again", slog.String("topic", name), slog.Any("error", err))
 		}
 		cancel()
 	}
