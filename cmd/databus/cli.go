@@ -24,6 +24,7 @@ type commands struct {
 	Channel channelCmd `cmd:"" help:"Create, list, show, change and delete channels, and go back to earlier configs."`
 	Publish publishCmd `cmd:"" help:"Publish messages from arguments, files or standard input to a channel."`
 	Read    readCmd    `cmd:"" help:"Read a topic's messages, once or as they come."`
+	Log     logCmd     `cmd:"" help:"Verify, print and repair the files of a log without a broker."`
 	Version versionCmd `cmd:"" help:"Print the version of this binary."`
 }
 

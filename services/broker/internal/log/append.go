@@ -224,6 +224,7 @@ func (p *Partition) assign(e *entry, heads []recordbatch.Header, o AppendOptions
 		base := next
 		if o.KeepOffsets {
 			base = h.BaseOffset
+			p.gaps = p.gaps || base > next
 		}
 		recordbatch.SetOffset(e.bufs[i], base, o.LeaderEpoch)
 		h.BaseOffset = base

@@ -17,6 +17,7 @@ type checkpoint struct {
 	position    int64 // where the log goes on in the last segment
 	cleanedTo   int64 // compaction has dealt with everything before it
 	leaderEpoch int32
+	gaps        bool         // offsets may not follow one another
 	segments    []store.Stub // all of them, by base; the last is the active one
 	producers   producers
 }
@@ -44,6 +45,9 @@ func (c *checkpoint) encode() []byte {
 	be.PutUint64(b[40:], uint64(c.offset))
 	be.PutUint64(b[48:], uint64(c.position))
 	be.PutUint32(b[56:], uint32(c.leaderEpoch))
+	if c.gaps {
+		b[63] = 1
+	}
 	b = be.AppendUint64(b, uint64(c.cleanedTo))
 	for _, s := range c.segments {
 		b = append(b, s.Dir[:]...)
@@ -88,7 +92,7 @@ func decodeCheckpoint(b []byte) (*checkpoint, error) {
 	}
 	nseg, nprod := int(be.Uint32(b[16:])), int(be.Uint32(b[20:]))
 	c := &checkpoint{generation: be.Uint64(b[24:]), logStart: int64(be.Uint64(b[32:])), offset: int64(be.Uint64(b[40:])),
-		position: int64(be.Uint64(b[48:])), leaderEpoch: int32(be.Uint32(b[56:])), cleanedTo: int64(be.Uint64(b[64:]))}
+		position: int64(be.Uint64(b[48:])), leaderEpoch: int32(be.Uint32(b[56:])), cleanedTo: int64(be.Uint64(b[64:])), gaps: b[63]&1 != 0}
 	b = b[checkpointFixed+8:]
 	if nseg < 0 || nseg > len(b)/segmentRefSize {
 		return nil, fmt.Errorf("%w: %d segments do not fit", errCheckpoint, nseg)

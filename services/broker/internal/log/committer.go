@@ -182,6 +182,9 @@ func (c *committer) prepare(parts []*Partition) []*Partition {
 	parallel(moving, func(p *Partition) { p.renew() })
 	for _, p := range moving {
 		p.mu.Lock()
+		if p.closing {
+			p.com = c // the other directory's committer may have ended
+		}
 		mine := p.com == c && !p.needsSegment() && p.err == nil && !p.queued
 		if !mine {
 			p.requeueLocked()
@@ -223,7 +226,7 @@ func (p *Partition) fitting() (entries []*entry, n int) {
 
 // needsSegment says whether the next write goes to another segment; mu is held.
 func (p *Partition) needsSegment() bool {
-	if p.broken {
+	if p.broken || p.gaps && !p.gapsKnown {
 		return true
 	}
 	if p.written.pos == 0 || p.err != nil {

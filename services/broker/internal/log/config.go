@@ -52,7 +52,8 @@ type Config struct {
 	ProducerExpiry     time.Duration // a producer that is silent for longer is forgotten; 0: 24 hours
 	SlowSync           time.Duration // a sync that takes longer is warned of; 0: 1 second
 
-	journalFiles int // a group of at least so many partitions may go to the journal
+	repair       func(Finding) // set: recover what can be recovered and say what could not
+	journalFiles int           // a group of at least so many partitions may go to the journal
 }
 
 func (c Config) withDefaults() Config {

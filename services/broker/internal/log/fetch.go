@@ -184,7 +184,7 @@ func (p *Partition) readDisk(offset int64, maxBytes int) (b []byte, next, follow
 	}
 	seg, limit, following := p.locate(offset)
 	p.mu.Unlock()
-	b, next, err = seg.Read(max(offset, seg.Base()), maxBytes, limit)
+	b, next, err = seg.Read(max(offset, seg.Base()), maxBytes, limit, following)
 	return b, next, following, seg, err
 }
 

@@ -32,6 +32,9 @@ func (p *Partition) Checkpoint() error {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	p.ckDone = at
+	p.mu.Lock()
+	p.gapsKnown = p.gapsKnown || c.gaps
+	p.mu.Unlock()
 	return nil
 }
 
@@ -54,7 +57,7 @@ func (p *Partition) save(c *checkpoint, seg store.Segment, at mark) error {
 
 // snapshot is the state as of what is written: without what is only pending. mu is held.
 func (p *Partition) snapshot(at mark) *checkpoint {
-	c := &checkpoint{logStart: p.logStart, offset: at.offset, position: at.pos, cleanedTo: p.cleanedTo, leaderEpoch: p.epoch}
+	c := &checkpoint{logStart: p.logStart, offset: at.offset, position: at.pos, cleanedTo: p.cleanedTo, leaderEpoch: p.epoch, gaps: p.gaps}
 	for i, s := range p.segs {
 		size := s.Size()
 		if i == len(p.segs)-1 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/internal/vfs/vfstest"
 )
 
 var topicID = TopicID{1, 2, 3}
@@ -361,4 +362,29 @@ func TestSecondOpenIsRefused(t *testing.T) {
 	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("second open: %v", err)
 	}
+}
+
+func TestKeepOffsetsWithGaps(t *testing.T) {
+	t.Parallel()
+	mem := vfstest.NewMem()
+	l := testLog(t, Config{Dirs: []string{"/a"}, FS: mem})
+	p := testPartition(t, l, 0, PartitionConfig{})
+	want := make(map[int64]string)
+	for i, at := range []int64{5, 6, 20, 21, 100} {
+		b := batch(1, fmt.Sprint(i))
+		recordbatch.SetOffset(b, at, 0)
+		r, err := p.Append(t.Context(), b, AppendOptions{KeepOffsets: true})
+		if err != nil || r.BaseOffset != at {
+			t.Fatalf("append at %d: %+v, %v", at, r, err)
+		}
+		want[at] = fmt.Sprint(i)
+	}
+	b := batch(1, "late")
+	recordbatch.SetOffset(b, 50, 0)
+	if _, err := p.Append(t.Context(), b, AppendOptions{KeepOffsets: true}); !errors.Is(err, ErrInvalidBatch) {
+		t.Errorf("append below the end: %v", err)
+	}
+	compare(t, want, readAll(t, p))
+	l2 := testLog(t, Config{Dirs: []string{"/a"}, FS: mem.Crash(nothingLeft())})
+	compare(t, want, readAll(t, testPartition(t, l2, 0, PartitionConfig{})))
 }

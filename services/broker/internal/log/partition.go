@@ -31,6 +31,8 @@ type Partition struct {
 	closing    bool  // nothing new is accepted
 	closed     bool
 	compacting bool
+	gaps       bool // another log's offsets were taken over, with gaps
+	gapsKnown  bool // and a checkpoint says so
 	metaDirty  bool // something that only a checkpoint keeps has changed since the last one
 	ckWanted   bool // in the log's list of partitions to checkpoint
 	logStart   int64

@@ -98,7 +98,9 @@ func (l *Log) openJournal() error {
 			}
 			return nil
 		})
-		if err != nil {
+		if err != nil && l.cfg.repair != nil && errors.Is(err, journal.ErrCorrupt) {
+			l.cfg.repair(Finding{File: path, Offset: -1, Problem: err.Error() + "; what follows was given up"})
+		} else if err != nil {
 			return errors.Join(err, j.Close())
 		}
 		l.journal.adopt(j, l.cfg.JournalBytes)
@@ -118,11 +120,16 @@ func (p *Partition) load() error {
 			"topic", p.key.Topic, "partition", p.key.Partition, "err", damaged)
 	}
 	if c == nil {
-		c = &checkpoint{logStart: -1}
+		c = &checkpoint{logStart: -1, gaps: true} // not known
 		p.metaDirty = true
 	}
 	if found.Segments, err = p.settleSwaps(c, found); err != nil {
 		return err
+	}
+	if p.log.cfg.repair != nil {
+		if err := p.salvage(c, found.Segments); err != nil {
+			return err
+		}
 	}
 	if err := p.adopt(c, found.Segments); err != nil {
 		return err
@@ -136,7 +143,7 @@ func (p *Partition) load() error {
 		p.metaDirty = true
 	}
 	p.logStart = min(max(c.logStart, p.segs[0].Base()), p.next)
-	p.cleanedTo = c.cleanedTo
+	p.cleanedTo, p.gapsKnown = c.cleanedTo, c.gaps
 	p.ckGen = c.generation
 	return nil
 }
@@ -166,7 +173,7 @@ func (p *Partition) settleSwaps(c *checkpoint, found store.Found) ([]store.Stub,
 
 // adopt opens the segments that the checkpoint names, then those that follow them, and removes what is left over.
 func (p *Partition) adopt(c *checkpoint, found []store.Stub) error {
-	p.epoch = c.leaderEpoch
+	p.epoch, p.gaps = c.leaderEpoch, c.gaps
 	if c.producers != nil {
 		p.producers = c.producers
 	}
@@ -224,7 +231,7 @@ func (p *Partition) adoptStray(s store.Stub, known bool) error {
 		return nil
 	}
 	if n := len(p.segs); n > 0 {
-		if s.Base != p.next {
+		if s.Base != p.next && p.log.cfg.repair == nil {
 			seg, err := p.log.store.Open(p.key, s, p.segmentOptions())
 			if err != nil {
 				return err
@@ -253,7 +260,7 @@ func (p *Partition) openActive(s store.Stub, pos, offset int64) error {
 	}
 	next := offset
 	now := p.nowMillis()
-	cut, err := seg.Recover(pos, func(h recordbatch.Header) {
+	cut, err := seg.Recover(pos, !p.gaps, func(h recordbatch.Header) {
 		next = h.LastOffset() + 1
 		p.epoch = max(p.epoch, h.LeaderEpoch)
 		if !p.producers.knows(h) {
@@ -282,7 +289,9 @@ func (p *Partition) replay(e journal.Entry) error {
 	if e.Last < p.next {
 		return nil
 	}
-	if e.Base > p.next {
+	if e.Base > p.next && p.log.cfg.repair != nil {
+		p.repaired(p.active().Path(), p.written.pos, fmt.Sprintf("offsets %d to %d are lost; the journal has what follows them", p.next, e.Base-1))
+	} else if e.Base > p.next {
 		return &CorruptError{File: p.active().Path(), Offset: p.written.pos,
 			Cause: fmt.Errorf("the log ends with offset %d, the journal goes on with %d; run log repair to go on without them", p.next, e.Base)}
 	}

@@ -18,12 +18,19 @@ func (p *Partition) renew() {
 		return
 	}
 	broken := p.broken
+	gaps := p.gaps && !p.gapsKnown
+	p.metaDirty = p.metaDirty || gaps
 	p.writing = true // the old segment's file stays as it is
 	p.mu.Unlock()
 	var err error
-	if broken {
+	switch {
+	case broken:
 		err = p.relocate()
-	} else {
+	case gaps: // a recovery must know before it finds one
+		if err = p.Checkpoint(); err != nil && !isNoSpace(err) {
+			p.log.dirFailed(p.active().Dir, err)
+		}
+	default:
 		err = p.rollOver()
 	}
 	p.mu.Lock()

@@ -165,16 +165,16 @@ func (x *offsetIndex) add(offset, pos int64) {
 	x.tail = binary.BigEndian.AppendUint32(x.tail, uint32(pos))
 }
 
-// lookup returns a position at or before the batch that holds offset.
-func (x *offsetIndex) lookup(offset int64) (int64, error) {
+// lookup returns the last entry at or before offset: a batch's position and last offset, 0 and -1 when there is none.
+func (x *offsetIndex) lookup(offset int64) (pos, last int64, err error) {
 	rel := offset - x.base
 	e, err := x.search(x.files, x.name, func(e []byte) bool {
 		return int64(binary.BigEndian.Uint32(e)) <= rel
 	})
 	if e == nil || err != nil {
-		return 0, err
+		return 0, -1, err
 	}
-	return int64(binary.BigEndian.Uint32(e[4:])), nil
+	return int64(binary.BigEndian.Uint32(e[4:])), x.base + int64(binary.BigEndian.Uint32(e)), nil
 }
 
 func (x *offsetIndex) store() error { return x.table.store(x.files, x.name) }
@@ -216,16 +216,15 @@ func (x *timeIndex) add(ts, offset int64) {
 	x.last = ts
 }
 
-// lookup returns the last offset of a batch before which, and in which, every timestamp is below ts; ok is
-// false when no entry says so.
-func (x *timeIndex) lookup(ts int64) (offset int64, ok bool, err error) {
+// lookup returns the last entry below ts; ok is false when there is none.
+func (x *timeIndex) lookup(ts int64) (offset, stamp int64, ok bool, err error) {
 	e, err := x.search(x.files, x.name, func(e []byte) bool {
 		return int64(binary.BigEndian.Uint64(e)) < ts
 	})
 	if e == nil || err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
-	return x.base + int64(binary.BigEndian.Uint32(e[8:])), true, nil
+	return x.base + int64(binary.BigEndian.Uint32(e[8:])), int64(binary.BigEndian.Uint64(e)), true, nil
 }
 
 func (x *timeIndex) store() error { return x.table.store(x.files, x.name) }

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,22 @@ import (
 // Find returns the position and header of the first batch whose last offset is at least offset, looking no
 // further than limit. It returns limit when there is none.
 func (s *Segment) Find(offset, limit int64) (int64, recordbatch.Header, error) {
-	at, err := s.lookup(offset)
+	at, h, err := s.find(offset, limit)
+	if errors.Is(err, errIndex) {
+		// A damaged index costs one pass over the log, not the data.
+		if err := s.Rebuild(); err != nil {
+			return 0, h, err
+		}
+		at, h, err = s.find(offset, limit)
+	}
+	return at, h, err
+}
+
+// errIndex says that an index leads somewhere else than it says.
+var errIndex = errors.New("index does not match the log")
+
+func (s *Segment) find(offset, limit int64) (int64, recordbatch.Header, error) {
+	at, last, err := s.lookup(offset)
 	if err != nil {
 		return 0, recordbatch.Header{}, err
 	}
@@ -22,103 +38,109 @@ func (s *Segment) Find(offset, limit int64) (int64, recordbatch.Header, error) {
 		return 0, recordbatch.Header{}, err
 	}
 	defer fh.Release()
-	for at < limit {
+	next := s.base
+	for first := true; at < limit; first = false {
 		h, err := readHeader(fh, s.Path(), at)
+		if first && last >= 0 && (err != nil || h.LastOffset() != last) {
+			return 0, h, errIndex
+		}
 		if err != nil {
 			return 0, h, err
+		}
+		if h.BaseOffset < next {
+			return 0, h, outOfOrder(s.Path(), at, h, next)
 		}
 		if h.LastOffset() >= offset {
 			return at, h, nil
 		}
+		next = h.LastOffset() + 1
 		at += int64(h.Size())
 	}
 	return limit, recordbatch.Header{}, nil
 }
 
-// lookup returns the position of a batch at or before the one that holds offset.
-func (s *Segment) lookup(offset int64) (int64, error) {
+func outOfOrder(name string, at int64, h recordbatch.Header, next int64) error {
+	return &CorruptError{File: name, Offset: at, Cause: fmt.Errorf("offset %d where at least %d belongs", h.BaseOffset, next)}
+}
+
+// lookup returns the position of a batch at or before the one that holds offset, and that batch's last offset, -1 when
+// it is not known.
+func (s *Segment) lookup(offset int64) (at, last int64, err error) {
 	if err := s.load(); err != nil {
-		return 0, err
-	}
-	s.mu.RLock()
-	at, err := s.index.lookup(offset)
-	size := s.size
-	s.mu.RUnlock()
-	if err == nil && at < size || size == 0 {
-		return min(at, size), err
-	}
-	if err == nil {
-		err = &CorruptError{File: s.index.name, Offset: 0, Cause: fmt.Errorf("it points to %d past the log's %d bytes", at, size)}
-	}
-	// A damaged index costs one pass over the log, not the data.
-	if rerr := s.Rebuild(); rerr != nil {
-		return 0, errors.Join(err, rerr)
+		return 0, 0, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.index.lookup(offset)
+	at, last, err = s.index.lookup(offset)
+	if err == nil && at >= s.size && s.size > 0 {
+		err = errIndex
+	}
+	return at, last, err
 }
 
 // Read returns whole, checked batches from the one that holds offset on, up to maxBytes and never past position
-// limit; the first is returned however large it is. next is the offset behind the last batch, offset when there is none.
-func (s *Segment) Read(offset int64, maxBytes int, limit int64) (b []byte, next int64, err error) {
+// limit, before which all offsets are below end; the first is returned however large it is. next is the offset behind
+// the last batch, offset when there is none.
+func (s *Segment) Read(offset int64, maxBytes int, limit, end int64) (b []byte, next int64, err error) {
 	at, first, err := s.Find(offset, limit)
 	if err != nil || at >= limit {
 		return nil, offset, err
 	}
-	b, next, _, err = s.ReadFrom(at, first.Size(), maxBytes, limit)
-	return b, next, err
-}
-
-// ReadFrom is Read from a known position of a batch; least is how much must be read at least (the first batch's
-// size, or 0 when it is not known). end is the position behind what was read.
-func (s *Segment) ReadFrom(at int64, least, maxBytes int, limit int64) (b []byte, next, end int64, err error) {
+	if int64(first.Size()) > limit-at {
+		return nil, 0, &CorruptError{File: s.Path(), Offset: at, Cause: fmt.Errorf("a batch of %d bytes reaches past the segment's end %d", first.Size(), limit)}
+	}
 	fh, err := s.files.Acquire(s.Path())
 	if err != nil {
-		return nil, 0, at, err
+		return nil, 0, err
 	}
 	defer fh.Release()
-	if least == 0 {
-		h, err := readHeader(fh, s.Path(), at)
-		if err != nil {
-			return nil, 0, at, err
-		}
-		least = h.Size()
-	}
-	n := min(int64(max(maxBytes, least)), limit-at)
-	if n < int64(least) {
-		return nil, 0, at, &CorruptError{File: s.Path(), Offset: at, Cause: fmt.Errorf("a batch of %d bytes reaches past the segment's end %d", least, limit)}
-	}
-	b = make([]byte, n)
+	want := max(maxBytes, first.Size())
+	// One header more than asked for: offsets are outside of a batch's checksum, the next batch tells a wrong one.
+	b = make([]byte, min(int64(want)+recordbatch.HeaderSize, limit-at))
 	if _, err := fh.ReadAt(b, at); err != nil {
 		if err == io.EOF {
 			err = &CorruptError{File: s.Path(), Offset: at, Cause: io.ErrUnexpectedEOF}
 		}
-		return nil, 0, at, fmt.Errorf("read %s at %d: %w", s.Path(), at, err)
+		return nil, 0, fmt.Errorf("read %s at %d: %w", s.Path(), at, err)
 	}
-	b, next, err = trim(b, s.Path(), at, s.base)
-	return b, next, at + int64(len(b)), err
+	done, next, err := trim(b, s.Path(), at, s.base, want)
+	if err != nil {
+		return nil, 0, err
+	}
+	follows := end
+	if rest := b[done:]; len(rest) >= recordbatch.HeaderSize {
+		follows = min(end, int64(binary.BigEndian.Uint64(rest)))
+	} else if at+int64(done) < limit {
+		h, err := readHeader(fh, s.Path(), at+int64(done))
+		if err != nil {
+			return nil, 0, err
+		}
+		follows = min(end, h.BaseOffset)
+	}
+	if next > follows {
+		return nil, 0, &CorruptError{File: s.Path(), Offset: at + int64(done), Cause: fmt.Errorf("offset %d follows %d", follows, next-1)}
+	}
+	return b[:done:done], next, nil
 }
 
-// trim checks the batches in b and cuts off the last one when it is not whole.
-func trim(b []byte, name string, at, next int64) ([]byte, int64, error) {
-	done := 0
+// trim checks the batches in b, up to want bytes, and returns how many bytes of it are whole batches.
+func trim(b []byte, name string, at, next int64, want int) (done int, _ int64, err error) {
 	for len(b)-done >= recordbatch.HeaderSize {
 		size, ok := batchSize(b[done:])
 		if !ok {
-			return nil, 0, &CorruptError{File: name, Offset: at + int64(done), Cause: fmt.Errorf("impossible batch length %d", size)}
+			return 0, 0, &CorruptError{File: name, Offset: at + int64(done), Cause: fmt.Errorf("impossible batch length %d", size)}
 		}
-		if len(b)-done < size {
+		if len(b)-done < size || done+size > want {
 			break
 		}
 		h, err := checkAt(name, at+int64(done), b[done:done+size], next)
 		if err != nil {
-			return nil, 0, err
+			return 0, 0, err
 		}
 		next = h.LastOffset() + 1
 		done += size
 	}
-	return b[:done], next, nil
+	return done, next, nil
 }
 
 // OffsetForTime returns the first record from offset least on, before position limit, whose timestamp is at least ts.
@@ -127,17 +149,15 @@ func (s *Segment) OffsetForTime(ts, least, limit int64) (offset, timestamp int64
 	if err := s.load(); err != nil {
 		return 0, 0, false, err
 	}
-	s.mu.RLock()
-	from, found, err := s.times.lookup(ts)
-	s.mu.RUnlock()
-	if err != nil {
-		return 0, 0, false, err
-	}
-	start := int64(0)
-	if found {
-		if start, _, err = s.Find(from, limit); err != nil {
+	start, err := s.before(ts, limit)
+	if errors.Is(err, errIndex) {
+		if err := s.Rebuild(); err != nil {
 			return 0, 0, false, err
 		}
+		start, err = s.before(ts, limit)
+	}
+	if err != nil {
+		return 0, 0, false, err
 	}
 	fh, err := s.files.Acquire(s.Path())
 	if err != nil {
@@ -147,12 +167,31 @@ func (s *Segment) OffsetForTime(ts, least, limit int64) (offset, timestamp int64
 	return firstAt(fh, s.Path(), start, limit, ts, least)
 }
 
+// before returns the position of a batch before which every timestamp is below ts.
+func (s *Segment) before(ts, limit int64) (int64, error) {
+	s.mu.RLock()
+	offset, stamp, found, err := s.times.lookup(ts)
+	s.mu.RUnlock()
+	if err != nil || !found {
+		return 0, err
+	}
+	at, h, err := s.Find(offset, limit)
+	if err == nil && at < limit && (h.LastOffset() != offset || h.MaxTimestamp != stamp) {
+		err = errIndex
+	}
+	return at, err
+}
+
 func firstAt(fh vfs.File, name string, at, limit, ts, least int64) (offset, timestamp int64, ok bool, err error) {
-	for at < limit {
+	for next := int64(0); at < limit; {
 		h, err := readHeader(fh, name, at)
 		if err != nil {
 			return 0, 0, false, err
 		}
+		if h.BaseOffset < next {
+			return 0, 0, false, outOfOrder(name, at, h, next)
+		}
+		next = h.LastOffset() + 1
 		if h.MaxTimestamp >= ts && h.LastOffset() >= least {
 			offset, timestamp, ok, err := firstRecord(fh, name, at, h, ts, least)
 			if ok || err != nil {

@@ -126,8 +126,9 @@ func readHeader(f io.ReaderAt, name string, at int64) (recordbatch.Header, error
 
 // Recover reads the log from position from, where a caller that knows of a durable prefix says it ends, to the
 // end of the file, brings the indexes up to it and cuts off what is no batch. fn sees every batch from from on.
-// It returns the cause of the cut, nil when there was nothing to cut; err is a failure of the disk.
-func (s *Segment) Recover(from int64, fn func(h recordbatch.Header)) (cut *CorruptError, err error) {
+// With dense, offsets must follow one another without a gap: they are outside of a batch's checksum. It returns the cause
+// of the cut, nil when there was nothing to cut; err is a failure of the disk.
+func (s *Segment) Recover(from int64, dense bool, fn func(h recordbatch.Header)) (cut *CorruptError, err error) {
 	fh, err := s.files.Acquire(s.Path())
 	if err != nil {
 		return nil, fmt.Errorf("recover %s: %w", s.Path(), err)
@@ -147,6 +148,9 @@ func (s *Segment) Recover(from int64, fn func(h recordbatch.Header)) (cut *Corru
 	start, next := s.prepare(fh, from)
 	last := next - 1
 	end, err := scan(fh, s.Path(), next, start, fileSize, func(at int64, h recordbatch.Header, _ []byte) error {
+		if dense && h.BaseOffset != last+1 {
+			return outOfOrder(s.Path(), at, h, last+1)
+		}
 		s.note(at, BatchOf(h))
 		last = h.LastOffset()
 		if at >= from && fn != nil {

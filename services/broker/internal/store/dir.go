@@ -116,7 +116,8 @@ func identify(fsys vfs.FS, dirs []*dataDir) error {
 		}
 		for _, s := range d.file.Siblings {
 			if !present[s.ID] && paths[s.Path] {
-				return fmt.Errorf("open data directory: %w: %s held data and does not now; mount it, or take it out of the configuration to go on without what it held", ErrMissingDir, s.Path)
+				return fmt.Errorf("open data directory: %w: by %s, %s held data and does not now; mount it, or take it out of the configuration to go on without what it held",
+					ErrMissingDir, DirFile(d.path), s.Path)
 			}
 		}
 	}
@@ -191,3 +192,30 @@ func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // DirFile is the file by which a data directory is known to be there.
 func DirFile(path string) string { return filepath.Join(path, dirFileName) }
+
+// CheckComplete refuses a set of data directories that is not all of what one broker has.
+func CheckComplete(fsys vfs.FS, dirs []string) error {
+	given := make(map[string]bool)
+	for _, dir := range dirs {
+		f, err := readDirFile(fsys, dir)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			return fmt.Errorf("open %s: no data directory of a log: %w", dir, ErrNotFound)
+		}
+		given[f.HexID] = true
+	}
+	for _, dir := range dirs {
+		f, err := readDirFile(fsys, dir)
+		if err != nil {
+			return err
+		}
+		for _, s := range f.Siblings {
+			if !given[s.ID] {
+				return fmt.Errorf("%s belongs together with %s; give all directories of the broker", dir, s.Path)
+			}
+		}
+	}
+	return nil
+}
