@@ -161,6 +161,7 @@ func BenchmarkREST(b *testing.B) {
 	}{
 		{"messages", "messages", envelope, adaptive},
 		{"events", "events", value, adaptive},
+		{"spooled", "messages", envelope, &databusv1.ChannelConfig{Batch: adaptive.Batch, Durability: databusv1.Durability_DURABILITY_SPOOLED}},
 		{"keypath", "events", value, &databusv1.ChannelConfig{KeyPath: "$.user.id", Batch: adaptive.Batch}},
 		{"nocodec", "messages", envelope, &databusv1.ChannelConfig{Batch: adaptive.Batch,
 			Compression: &databusv1.Compression{Codec: databusv1.Codec_CODEC_NONE}}},

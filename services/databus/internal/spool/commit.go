@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// retryDelay is the pause before acknowledgements are tried again on a disk that failed.
+const retryDelay = time.Second
+
 // writer is what only the committer touches.
 type writer struct {
 	file    *file // nil: the next commit starts one
@@ -180,7 +183,7 @@ func (s *Spool) startFile(c *commit) error {
 	}
 	f.out = out
 	if _, err := out.WriteV([][]byte{fileHeader(f.number)}, 0); err != nil {
-		return errors.Join(fmt.Errorf("start spool file %s: %w: %w", f.name, ErrDisk, err), out.Close())
+		return errors.Join(fmt.Errorf("start spool file %s: %w: %w", f.name, ErrDisk, err), out.Close(), s.fs.Remove(f.name))
 	}
 	_ = out.Preallocate(0, s.cfg.FileBytes) // advice
 	w.file, w.at, w.ordinal = f, fileHeaderSize, 0
@@ -238,7 +241,9 @@ func (s *Spool) apply(c *commit) {
 		ready[q] = struct{}{}
 	}
 	gone := s.dropFilesLocked()
-	s.w.cuts = slices.DeleteFunc(s.w.cuts, func(ct cut) bool { return !s.hasFileLocked(ct.file) })
+	if !s.revenant {
+		s.w.cuts = slices.DeleteFunc(s.w.cuts, func(ct cut) bool { return !s.hasFileLocked(ct.file) })
+	}
 	for q := range ready {
 		if !q.readyLocked() {
 			delete(ready, q)
@@ -262,11 +267,13 @@ func (s *Spool) fail(c *commit, err error) {
 	}
 	s.log.Error("the spool can not be written", slog.String("dir", s.cfg.Dir), slog.Any("error", err))
 	w := &s.w
+	began := w.file
+	w.file = nil
+	discarded := c.fresh && began != nil && s.discard(began)
 	s.mu.Lock()
-	if f := w.file; f != nil {
-		w.cuts = append(w.cuts, cut{f.number, w.at})
-		f.size = w.at
-		w.file = nil
+	if began != nil && !discarded {
+		w.cuts = append(w.cuts, cut{began.number, w.at})
+		began.size = w.at
 	}
 	for i := range c.states {
 		if q := c.states[i].queue; !q.queued {
@@ -285,7 +292,7 @@ func (s *Spool) fail(c *commit, err error) {
 		a.done(err)
 	}
 	if !closed {
-		s.lazy.Reset(max(s.cfg.MarkDelay, 100*time.Millisecond))
+		s.lazy.Reset(max(s.cfg.MarkDelay, retryDelay))
 	}
 }
 

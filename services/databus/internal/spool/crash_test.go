@@ -1,10 +1,12 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,7 +24,13 @@ type crashed struct {
 // producer was told is safe must be in the log once, in order.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	seeds := uint64(60)
+	if text := os.Getenv("DATABUS_TEST_CRASH_ROUNDS"); text != "" {
+		if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+			seeds = n
+		}
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			c := crashed{t: t, r: rand.New(rand.NewPCG(seed, 1)), b: newBroker(), acked: map[place][]string{}}
@@ -35,7 +43,7 @@ func TestCrash(t *testing.T) {
 				if d := s.Recovery().Damaged; d > 0 {
 					t.Fatalf("a crash looks like damage in %d places", d)
 				}
-				c.live(s)
+				c.live(s, fs)
 				if c.r.IntN(2) == 0 {
 					fs = fs.crash(c.r)
 				} else {
@@ -50,8 +58,20 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+var errDiskTest = errors.New("input/output error")
+
+// waiting is the partition's queue, where it has batches. It is not pinned, so that the spool may forget it.
+func (c *crashed) waiting(s *Spool, p place) *Queue {
+	for _, q := range s.Waiting() {
+		if q.place == p {
+			return q
+		}
+	}
+	return nil
+}
+
 // live spools and sends for a while, leaving something half done.
-func (c *crashed) live(s *Spool) {
+func (c *crashed) live(s *Spool, fs *memFS) {
 	snd := &sender{t: c.t, b: c.b, flying: map[*Queue][]Item{}}
 	for range 5 + c.r.IntN(40) {
 		p := place{"t", int32(c.r.IntN(3))}
@@ -74,13 +94,23 @@ func (c *crashed) live(s *Spool) {
 				}
 			}
 		case 2:
-			snd.take(s.Queue(p.topic, p.partition))
+			if q := c.waiting(s, p); q != nil {
+				snd.take(q)
+			}
 		case 3:
-			q := s.Queue(p.topic, p.partition)
+			q := c.waiting(s, p)
+			if q == nil {
+				continue
+			}
 			snd.answer(q, c.r.IntN(len(snd.flying[q])+1))
 			if c.r.IntN(4) == 0 {
 				q.Rewind()
 				snd.flying[q] = nil
+			}
+			if c.r.IntN(10) == 0 {
+				fs.fail(nil, errDiskTest) // the next group is lost, and perhaps the file with it
+				_ = s.Flush(c.t.Context())
+				fs.fail(nil, nil)
 			}
 		}
 	}

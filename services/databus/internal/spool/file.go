@@ -1,10 +1,12 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,19 +83,41 @@ func (s *Spool) dropFilesLocked() (gone []*file) {
 	return gone
 }
 
-// remove deletes files that dropFilesLocked returned.
+// discard takes back a file whose first write failed: nothing in it counts. It reports whether that is so on disk too.
+func (s *Spool) discard(f *file) bool {
+	if err := s.fs.Remove(f.name); err != nil {
+		return false
+	}
+	if err := s.fs.SyncDir(s.cfg.Dir); err != nil {
+		return false
+	}
+	s.mu.Lock()
+	s.files = slices.DeleteFunc(s.files, func(x *file) bool { return x == f })
+	s.mu.Unlock()
+	_ = f.out.Close() // nobody reads it
+	return true
+}
+
+// remove deletes files that dropFilesLocked returned. Their queues' states are still in the newest file; once the next one is begun
+// they may not be, so by then the removal must be durable.
 func (s *Spool) remove(gone []*file) {
+	var errs []error
 	for _, f := range gone {
-		if err := s.fs.Remove(f.name); err != nil && !os.IsNotExist(err) {
-			s.log.Warn("a spool file that is done with stays on disk", slog.String("file", f.name), slog.Any("error", err))
+		if err := s.fs.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
+	}
+	err := errors.Join(append(errs, s.fs.SyncDir(s.cfg.Dir))...)
+	if err != nil {
+		s.log.Warn("spool files that are done with may stay on disk", slog.String("dir", s.cfg.Dir), slog.Any("error", err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.revenant = s.revenant || err != nil
 	for _, f := range gone {
 		if f.refs == 0 && f.out != nil {
-			_ = f.out.Close()
-			f.gone = false // closed
+			_ = f.out.Close() // only read
+			f.gone = false    // closed
 		}
 	}
 }

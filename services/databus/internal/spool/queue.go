@@ -95,7 +95,7 @@ func (q *Queue) Partition() int32 { return q.place.partition }
 
 // disposableLocked says whether the spool may forget an empty queue: nothing on disk needs its state, and a new producer is as good.
 func (q *Queue) disposableLocked(oldest uint32) bool {
-	return q.live == 0 && q.newest < oldest && !q.queued && q.inFlight == 0 && q.version == q.durable && q.unsaved == 0 && !q.pinned
+	return !q.spool.revenant && q.live == 0 && q.newest < oldest && !q.queued && q.inFlight == 0 && q.version == q.durable && q.unsaved == 0 && !q.pinned
 }
 
 // Len is how many batches are not done.

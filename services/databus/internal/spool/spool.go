@@ -70,6 +70,7 @@ type Spool struct {
 	flushes  []chan error
 	moving   []*item // to be written again, so that their file can go
 	closed   bool
+	revenant bool // a file that was dropped may be there at the next start: what tells of it must stay
 	recovery Recovery
 
 	kick chan struct{}
