@@ -181,7 +181,7 @@ func (a *Agent) GRPCAddr() string { return a.server.GRPCAddr() }
 
 // Run serves until ctx ends. Then it takes nothing new, sends what it has, and closes, all within the drain timeout.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.Close()
+	defer a.Close() //nolint:contextcheck // what is closed must not end with ctx, which is over by then
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
 	work.Go(func() { a.channels.Run(background) })

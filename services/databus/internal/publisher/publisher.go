@@ -157,11 +157,11 @@ func (p *Publisher) admit(ctx context.Context, l *live, a *active, now time.Time
 	if err == nil {
 		return nil
 	}
-	return p.full(l, a, now, held(size, messages), err)
+	return p.full(l, a, held(size, messages), err)
 }
 
 // full says why there is no room: the producer is too fast, or the broker is away.
-func (p *Publisher) full(l *live, a *active, now time.Time, need int64, err error) error {
+func (p *Publisher) full(l *live, a *active, need int64, err error) error {
 	if need > l.share.Limit() {
 		return errs.New(errs.TooLarge, "REQUEST_TOO_LARGE", "channel %q: a request of %d bytes does not fit its bound of %d",
 			l.name, need, l.share.Limit()).WithNext("send fewer messages in one request, or raise limits.maxPendingBytes")

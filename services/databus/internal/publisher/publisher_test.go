@@ -27,8 +27,8 @@ type topics struct{ partitions int32 }
 func (x *topics) Known(string) (sender.Topic, bool) {
 	return sender.Topic{Partitions: x.partitions}, true
 }
-func (t *topics) ResolveExpiring(ctx context.Context, name string, _ time.Duration) (sender.Topic, error) {
-	return t.Resolve(ctx, name)
+func (x *topics) ResolveExpiring(ctx context.Context, name string, _ time.Duration) (sender.Topic, error) {
+	return x.Resolve(ctx, name)
 }
 
 func (x *topics) Resolve(context.Context, string) (sender.Topic, error) {
