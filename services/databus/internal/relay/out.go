@@ -18,6 +18,7 @@ type OutConfig struct {
 	Logger     *slog.Logger
 	MinBackoff time.Duration // before a repeat; 0: 50 ms
 	MaxBackoff time.Duration // 0: 2 s
+	RefugeDir  string        // keeps what the broker refused for good; empty: it is dropped
 	MaxBytes   int64         // of batches that were read and are not answered, about; 0: 32 MiB
 }
 
@@ -29,6 +30,7 @@ type Out struct {
 	lines  map[place]*line
 	bytes  int64   // read and not answered
 	parked []*line // that wait for others to be answered
+	refuge refuge
 }
 
 type place struct {
@@ -47,7 +49,7 @@ func NewOut(cfg OutConfig) *Out {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 32 << 20
 	}
-	return &Out{cfg: cfg, lines: make(map[place]*line)}
+	return &Out{cfg: cfg, lines: make(map[place]*line), refuge: refuge{dir: cfg.RefugeDir, size: -1}}
 }
 
 // Ready says that a queue may have something to send.
@@ -242,7 +244,8 @@ func (b *sent) Refused(r batcher.Refusal, cause error) {
 	b.line.out.hold(-len(b.item.Batch))
 	oldest := b.line.queue.Oldest() == b.item.ID
 	if r == batcher.Fatal {
-		b.line.queue.Refused(b.item.ID, cause)
+		b.line.out.bury(b, cause)
+		b.line.queue.Refused(b.item.ID)
 	}
 	b.line.settle(false, func(l *line) {
 		l.recovering = true
@@ -254,6 +257,22 @@ func (b *sent) Refused(r batcher.Refusal, cause error) {
 			l.backOff()
 		}
 	})
+}
+
+// bury keeps a batch that the broker refused for good, and says so.
+func (o *Out) bury(b *sent, cause error) {
+	attrs := []any{slog.String("topic", b.line.Topic()), slog.Int("partition", int(b.line.Partition())), slog.String("channel", b.item.Channel),
+		slog.Int("messages", int(b.item.Count)), slog.Any("cause", cause)}
+	if o.cfg.RefugeDir == "" {
+		o.cfg.Logger.Error("the broker refused a spooled batch for good, its messages are dropped", attrs...)
+		return
+	}
+	name, err := o.refuge.keep(b.line.Topic(), b.line.Partition(), b.item.Batch)
+	if err != nil {
+		o.cfg.Logger.Error("the broker refused a spooled batch for good, its messages are dropped", append(attrs, slog.Any("error", err))...)
+		return
+	}
+	o.cfg.Logger.Error("the broker refused a spooled batch for good, its messages are kept aside", append(attrs, slog.String("file", name))...)
 }
 
 // settle notes an answer and, once the last one has come, ends a recovery. room says that more may be in flight now.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,7 +26,8 @@ type rig struct {
 func start(t *testing.T, maxBytes int64) *rig {
 	t.Helper()
 	r := &rig{T: t, lanes: make(chan sender.Lane, 1000)}
-	r.out = NewOut(OutConfig{Push: func(l sender.Lane) { r.lanes <- l }, Logger: slog.New(slog.DiscardHandler), MinBackoff: 1, MaxBackoff: 1, MaxBytes: maxBytes})
+	r.out = NewOut(OutConfig{Push: func(l sender.Lane) { r.lanes <- l }, Logger: slog.New(slog.DiscardHandler), MinBackoff: 1, MaxBackoff: 1, MaxBytes: maxBytes,
+		RefugeDir: filepath.Join(t.TempDir(), "refused")})
 	var err error
 	if r.spool, err = spool.Open(spool.Config{Dir: t.TempDir(), Ready: r.out.Ready}); err != nil {
 		t.Fatal(err)
@@ -163,5 +166,14 @@ func TestRefusedForGood(t *testing.T) {
 	a.Refused(batcher.Fatal, errors.New("too large"))
 	if b := r.next(); r.value(b) != "b" {
 		t.Errorf("after the refused one: %s, want b", r.value(b))
+	}
+	kept, err := os.ReadFile(filepath.Join(r.out.cfg.RefugeDir, "t-0.batches"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rec, err := range recordbatch.Records(kept, 1<<20) {
+		if err != nil || string(rec.Value) != "a" {
+			t.Errorf("kept aside: %q %v, want a", rec.Value, err)
+		}
 	}
 }

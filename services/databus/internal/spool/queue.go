@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 
@@ -212,9 +211,9 @@ func (q *Queue) Acked(id uint64) {
 	s.ready(woken)
 }
 
-// Refused says that the broker will never take a batch. It is dropped, counted, and reported; those behind it are kept. The
-// sender lets what is in flight be answered and then calls Rewind.
-func (q *Queue) Refused(id uint64, reason error) {
+// Refused says that the broker will never take a batch. It is dropped and counted; those behind it are kept. The sender lets
+// what is in flight be answered and then calls Rewind.
+func (q *Queue) Refused(id uint64) {
 	s := q.spool
 	s.mu.Lock()
 	x := q.find(id)
@@ -226,7 +225,6 @@ func (q *Queue) Refused(id uint64, reason error) {
 	woken := q.dropLocked(x)
 	x.channel.compactLocked()
 	s.mu.Unlock()
-	s.log.Error("the broker refused a spooled batch for good, its messages are dropped", slog.String("topic", q.place.topic), slog.Any("partition", q.place.partition), slog.String("channel", x.channel.name), slog.Any("messages", x.count), slog.Any("error", reason))
 	s.wake()
 	s.dropped(x.channel.name, "refused", int(x.count))
 	s.ready(woken)

@@ -254,7 +254,7 @@ func TestRefusedBatchLeavesNoHole(t *testing.T) {
 	a, _, _ := q.Next()
 	bb, _, _ := q.Next()
 	q.Acked(a.ID)
-	q.Refused(bb.ID, errors.New("too large"))
+	q.Refused(bb.ID)
 	q.Rewind()
 	flush(t, s)
 	if c, ok, err := q.Next(); !ok || err != nil || c.Sequence != 1 {
