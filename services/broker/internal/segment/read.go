@@ -222,3 +222,14 @@ func firstRecord(f io.ReaderAt, name string, at int64, h recordbatch.Header, ts,
 	}
 	return 0, 0, false, nil
 }
+
+// Section is Read for whoever sends the bytes from the file: where they are and how many. They are read and checked on
+// the way, which also brings them into the system's cache.
+func (s *Segment) Section(offset int64, maxBytes int, limit, end int64) (at, n, next int64, err error) {
+	at, _, err = s.Find(offset, limit)
+	if err != nil || at >= limit {
+		return at, 0, offset, err
+	}
+	b, next, err := s.Read(offset, maxBytes, limit, end)
+	return at, int64(len(b)), next, err
+}
