@@ -90,16 +90,16 @@ func (m *Mem) parent(name string) (*node, string, error) {
 	return d, filepath.Base(name), err
 }
 
-func (d *node) set(name string, to *node, gone string) {
+func (n *node) set(name string, to *node, gone string) {
 	if gone != "" {
-		delete(d.names, gone)
+		delete(n.names, gone)
 	}
 	if to == nil {
-		delete(d.names, name)
+		delete(n.names, name)
 	} else {
-		d.names[name] = to
+		n.names[name] = to
 	}
-	d.nameOps = append(d.nameOps, nameOp{name: name, to: to, gone: gone})
+	n.nameOps = append(n.nameOps, nameOp{name: name, to: to, gone: gone})
 }
 
 // OpenFile implements vfs.FS.

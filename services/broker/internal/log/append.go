@@ -221,18 +221,13 @@ func (p *Partition) assign(e *entry, heads []recordbatch.Header, o AppendOptions
 			e.records -= int(h.Count)
 			continue
 		}
-		base := next
 		if o.KeepOffsets {
-			base = h.BaseOffset
-			p.gaps = p.gaps || base > next
-		}
-		recordbatch.SetOffset(e.bufs[i], base, o.LeaderEpoch)
-		h.BaseOffset = base
-		if u, ok := p.producers.apply(h, now); ok {
-			e.undo = append(e.undo, u)
+			p.gaps = p.gaps || h.BaseOffset > next
+		} else {
+			h.BaseOffset = next
 		}
 		e.bufs[kept] = e.bufs[i]
-		e.batches = append(e.batches, segment.BatchOf(h))
+		p.stamp(e, e.bufs[kept], h, o.LeaderEpoch, now)
 		kept++
 		next = h.LastOffset() + 1
 	}
@@ -252,6 +247,15 @@ func (p *Partition) assign(e *entry, heads []recordbatch.Header, o AppendOptions
 	p.epoch = o.LeaderEpoch
 	p.next, e.next = next, next
 	return nil
+}
+
+// stamp gives a batch its place and remembers what its producer sent; mu is held.
+func (p *Partition) stamp(e *entry, batch []byte, h recordbatch.Header, epoch int32, now int64) {
+	recordbatch.SetOffset(batch, h.BaseOffset, epoch)
+	if u, ok := p.producers.apply(h, now); ok {
+		e.undo = append(e.undo, u)
+	}
+	e.batches = append(e.batches, segment.BatchOf(h))
 }
 
 func (e *entry) takeBack(t producers) {

@@ -123,6 +123,7 @@ type Observer struct {
 // SyncKind says how a flush was made durable.
 type SyncKind string
 
+// The ways in which a flush is made durable.
 const (
 	SyncSegments SyncKind = "segments" // each segment by itself
 	SyncJournal  SyncKind = "journal"  // all by one write to the journal

@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (k *keeper) run() {
 // syncError deals with a failed sync or checkpoint outside of the committer.
 func (l *Log) syncError(p *Partition, err error) {
 	if isNoSpace(err) {
-		l.cfg.Logger.Warn("no space for a checkpoint", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
+		l.cfg.Logger.Warn("no space for a checkpoint", slog.String("topic", p.key.Topic), slog.Int("partition", int(p.key.Partition)), slog.Any("err", err))
 		return
 	}
 	p.mu.Lock()
@@ -242,7 +243,7 @@ func (l *Log) journalAppend(entries []journal.Entry, items []*item) bool {
 	if err != nil {
 		if !errors.Is(err, journal.ErrFull) && s.err == nil {
 			s.err = err
-			l.cfg.Logger.Error("journal failed; segments are synced directly from now on", "err", err)
+			l.cfg.Logger.Error("journal failed; segments are synced directly from now on", slog.Any("err", err))
 		}
 		return false
 	}
@@ -261,7 +262,7 @@ func (s *journalState) wantsTrim() bool {
 
 func (s *journalState) trimAll() error {
 	if s.j == nil || s.err != nil {
-		return nil
+		return nil //nolint:nilerr // a journal that failed was reported then, and is never trimmed
 	}
 	return s.j.Trim(^uint64(0))
 }
@@ -310,7 +311,7 @@ func (l *Log) trimJournal() {
 		return
 	}
 	if err := s.j.Trim(seq); err != nil {
-		l.cfg.Logger.Warn("trim journal", "err", err)
+		l.cfg.Logger.Warn("trim journal", slog.Any("err", err))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -350,7 +351,7 @@ func (l *Log) RestoreDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	l.cfg.Logger.Info("data directory is back", "dir", dir, "id", fmt.Sprintf("%x", id))
+	l.cfg.Logger.Info("data directory is back", slog.Any("dir", dir), slog.Any("id", fmt.Sprintf("%x", id)))
 	for _, p := range l.partitions() {
 		p.mu.Lock()
 		if p.broken && errors.Is(p.err, ErrDirFailed) && !p.closing {
@@ -371,8 +372,7 @@ func (l *Log) dirFailed(id store.ID, cause error) {
 		}
 	}
 	l.store.Fail(id, cause)
-	l.cfg.Logger.Error("data directory failed and is fenced; repair the disk, then restore the directory",
-		"dir", l.paths[id], "err", cause)
+	l.cfg.Logger.Error("data directory failed and is fenced; repair the disk, then restore the directory", slog.Any("dir", l.paths[id]), slog.Any("err", cause))
 	if f := l.cfg.Observer.DirError; f != nil {
 		f(l.paths[id], cause)
 	}
@@ -388,5 +388,5 @@ func (l *Log) dirFailed(id store.ID, cause error) {
 }
 
 func (l *Log) slow(dir string, took time.Duration) {
-	l.cfg.Logger.Warn("the disk is slow to sync", "dir", dir, "took", took)
+	l.cfg.Logger.Warn("the disk is slow to sync", slog.Any("dir", dir), slog.Any("took", took))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ var topicID = TopicID{1, 2, 3}
 func testLog(t testing.TB, cfg Config) *Log {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	l, err := Open(t.Context(), cfg)
 	if err != nil {

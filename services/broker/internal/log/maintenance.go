@@ -3,6 +3,7 @@ package log
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -19,10 +20,10 @@ func (l *Log) RunMaintenance(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := l.CheckRetention(ctx); err != nil && ctx.Err() == nil {
-			l.cfg.Logger.Warn("retention", "err", err)
+			l.cfg.Logger.Warn("retention", slog.Any("err", err))
 		}
 		if err := l.CompactAll(ctx); err != nil && ctx.Err() == nil {
-			l.cfg.Logger.Warn("compaction", "err", err)
+			l.cfg.Logger.Warn("compaction", slog.Any("err", err))
 		}
 		if now := l.cfg.Now(); now.Sub(last) >= l.cfg.CheckpointInterval {
 			last = now

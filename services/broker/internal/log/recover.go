@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -44,7 +45,7 @@ func (l *Log) recover(ctx context.Context) error {
 		return err
 	}
 	for _, k := range stale {
-		l.cfg.Logger.Warn("two topics of one name are on disk; the second is not opened", "topic", k.Topic, "partition", k.Partition)
+		l.cfg.Logger.Warn("two topics of one name are on disk; the second is not opened", slog.Any("topic", k.Topic), slog.Any("partition", k.Partition))
 	}
 	if err := l.openJournal(); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (l *Log) recover(ctx context.Context) error {
 	})
 	for _, p := range parts {
 		if p.err != nil {
-			return nil // what the journal holds may still be wanted
+			return nil //nolint:nilerr // the partition is out of use and said so; what the journal holds for it may still be wanted
 		}
 	}
 	return l.journal.trimAll()
@@ -68,7 +69,7 @@ func (l *Log) recover(ctx context.Context) error {
 
 // fail takes a partition that can not be opened out of use.
 func (p *Partition) fail(err error) {
-	p.log.cfg.Logger.Error("partition can not be opened", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
+	p.log.cfg.Logger.Error("partition can not be opened", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("err", err))
 	p.err = err
 	p.segs = nil
 }
@@ -91,7 +92,7 @@ func (l *Log) openJournal() error {
 		err = j.Replay(func(_ uint64, e journal.Entry) error {
 			p := byID[name{string(e.Topic[:]), e.Partition}]
 			if p == nil || p.err != nil {
-				return nil
+				return nil //nolint:nilerr // the partition is out of use and said so
 			}
 			if err := p.replay(e); err != nil {
 				p.fail(err)
@@ -116,8 +117,7 @@ func (p *Partition) load() error {
 	}
 	c, damaged := newest(found.Checkpoints)
 	if damaged != nil {
-		p.log.cfg.Logger.Warn("a checkpoint can not be read, as after a crash while it was written",
-			"topic", p.key.Topic, "partition", p.key.Partition, "err", damaged)
+		p.log.cfg.Logger.Warn("a checkpoint can not be read, as after a crash while it was written", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("err", damaged))
 	}
 	if c == nil {
 		c = &checkpoint{logStart: -1, gaps: true} // not known
@@ -271,7 +271,7 @@ func (p *Partition) openActive(s store.Stub, pos, offset int64) error {
 		return err
 	}
 	if cut != nil {
-		p.log.cfg.Logger.Info("cut off the unfinished end of a log", "file", cut.File, "byte", cut.Offset, "cause", cut.Cause)
+		p.log.cfg.Logger.Info("cut off the unfinished end of a log", slog.Any("file", cut.File), slog.Any("byte", cut.Offset), slog.Any("cause", cut.Cause))
 	}
 	if ts := seg.FirstTimestamp(); ts >= 0 {
 		p.created = min(p.created, ts)

@@ -3,6 +3,7 @@ package log
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
@@ -146,8 +147,7 @@ func (p *Partition) relocate() error {
 	begin := synced
 	if n := len(batches); (n == 0 && end.offset > synced.offset) || (n > 0 && batches[n-1].Last+1 < end.offset) {
 		// It can not be read now. The offsets stay reserved for it: they are in the journal or on the failed disk.
-		p.log.cfg.Logger.Error("acknowledged records stay behind on a failed data directory", "topic", p.key.Topic,
-			"partition", p.key.Partition, "file", old.Path(), "from", synced.offset, "to", end.offset)
+		p.log.cfg.Logger.Error("acknowledged records stay behind on a failed data directory", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("file", old.Path()), slog.Any("from", synced.offset), slog.Any("to", end.offset))
 		data, batches, begin.offset = nil, nil, end.offset
 	}
 	seg, err := p.create(begin.offset, nil)
@@ -156,7 +156,7 @@ func (p *Partition) relocate() error {
 	}
 	at := mark{offset: begin.offset}
 	if len(batches) > 0 {
-		if err := seg.Append([][]byte{data}, batches); err == nil {
+		if err = seg.Append([][]byte{data}, batches); err == nil {
 			err = seg.Sync()
 		}
 		if err != nil {

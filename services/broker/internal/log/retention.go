@@ -69,7 +69,7 @@ func (p *Partition) EnforceRetention() error {
 	p.mu.Lock()
 	if p.closing || p.err != nil || len(p.segs) == 0 {
 		p.mu.Unlock()
-		return nil
+		return nil //nolint:nilerr // the partition is out of use and said so
 	}
 	cfg, segs, now := p.cfg, p.segs, p.nowMillis()
 	p.producers.expire(now - p.log.cfg.ProducerExpiry.Milliseconds())

@@ -47,7 +47,7 @@ func (t *table) search(files *vfs.Files, name string, before func(e []byte) bool
 	at := func(i int64) ([]byte, error) {
 		b := buf[:t.entry]
 		_, err := h.ReadAt(b, i*int64(t.entry))
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return b, err
@@ -135,7 +135,7 @@ func (t *table) all(files *vfs.Files, name string) ([]byte, error) {
 			return nil, err
 		}
 		defer h.Release()
-		if _, err := h.ReadAt(b, 0); err != nil && err != io.EOF {
+		if _, err := h.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
 	}
@@ -305,7 +305,7 @@ func loadTable(files *vfs.Files, name string, entry int) (n int64, last []byte, 
 		return 0, nil, nil
 	}
 	last = make([]byte, entry)
-	if _, err := h.ReadAt(last, size-int64(entry)); err != nil && err != io.EOF {
+	if _, err := h.ReadAt(last, size-int64(entry)); err != nil && !errors.Is(err, io.EOF) {
 		return 0, nil, err
 	}
 	return size / int64(entry), last, nil

@@ -98,7 +98,7 @@ func (s *Segment) Read(offset int64, maxBytes int, limit, end int64) (b []byte, 
 	// One header more than asked for: offsets are outside of a batch's checksum, the next batch tells a wrong one.
 	b = make([]byte, min(int64(want)+recordbatch.HeaderSize, limit-at))
 	if _, err := fh.ReadAt(b, at); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = &CorruptError{File: s.Path(), Offset: at, Cause: io.ErrUnexpectedEOF}
 		}
 		return nil, 0, fmt.Errorf("read %s at %d: %w", s.Path(), at, err)

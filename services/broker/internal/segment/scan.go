@@ -65,7 +65,7 @@ func scan(f vfs.File, name string, base, from, to int64, fn func(int64, recordba
 		have := copy(buf[:cap(buf)], rest)
 		want := int(min(int64(cap(buf)), to-at))
 		n, err := f.ReadAt(buf[have:want], at+int64(have))
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return at, fmt.Errorf("scan %s at %d: %w", name, at, err)
 		}
 		if n == 0 {

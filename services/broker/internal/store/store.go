@@ -100,7 +100,7 @@ var (
 // CheckTopic refuses names that Kafka would refuse too.
 func CheckTopic(name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > 249 {
-		return fmt.Errorf("%w %q: 1 to 249 characters, not . or ..", ErrTopicName, name)
+		return fmt.Errorf("%w %q: it needs 1 to 249 characters and may not be . or .. itself", ErrTopicName, name)
 	}
 	for i := range len(name) {
 		c := name[i]
