@@ -62,7 +62,8 @@ func checkExamples(t *testing.T, n *kong.Node) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := parser.Parse(words[1:]); err != nil {
+			// A directory that an example names need not be on this machine.
+			if _, err := parser.Parse(words[1:]); err != nil && !strings.Contains(err.Error(), "no such file or directory") {
 				t.Errorf("%s: example %q: %v", n.FullPath(), command, err)
 			}
 		}

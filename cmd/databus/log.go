@@ -203,7 +203,12 @@ type logRepairCmd struct {
 
 func (logRepairCmd) Help() string {
 	return `Leaves record batches out that can not be read; their offsets stay empty. A segment as it was is kept beside the new one,
-with the ending .damaged. Give all data directories of the broker.`
+with the ending .damaged. Give all data directories of the broker.
+
+Examples:
+
+  databus log verify data && databus log repair data
+  databus log repair --yes /disk1/log /disk2/log`
 }
 
 func (c *logRepairCmd) Run(ctx context.Context, term *terminal) error {
