@@ -7,7 +7,7 @@ TOOLS := $(BIN)/tools
 MODULES := . bench
 PEERS := benthos otelcol
 
-.PHONY: help build run gen tools lint lint-tools fmt test test-race test-clients bench bench-peers bench-agent clean
+.PHONY: help build run gen tools lint lint-tools fmt test test-race test-clients bench bench-log bench-peers bench-agent clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-clients: tools ## clients in Java, Python and TypeScript against a `databus
 
 bench: build ## REST publish and gRPC append beside bare peers (docs/benchmarks.md)
 	cd bench && go run ./publish
+
+bench-log: ## the log in process beside a bare write+fdatasync of the same bytes
+	go test -run '^$$' -bench . -benchtime 2000x ./services/broker/internal/log
 
 bench-peers: ## build the systems that bench-agent compares with into bin/peers; takes minutes
 	for peer in $(PEERS); do (cd bench/peers/$$peer && GOWORK=off go build -o $(BIN)/peers/ .); done

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,46 @@ func BenchmarkBare(b *testing.B) {
 				}
 				at += int64(w)
 				n += len(bufs)
+			}
+		})
+	}
+}
+
+// BenchmarkStart opens a log of many partitions, after a clean stop.
+func BenchmarkStart(b *testing.B) {
+	for _, partitions := range []int{1000, 10000} {
+		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) {
+			cfg := Config{Dirs: []string{b.TempDir()}}
+			l, err := Open(b.Context(), cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			numbers := make([]int32, partitions)
+			for i := range numbers {
+				numbers[i] = int32(i)
+			}
+			parallel(numbers, func(n int32) {
+				mustAppend(b, testPartition(b, l, n, PartitionConfig{}), AppendOptions{}, "x")
+			})
+			if err := l.Close(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			runtime.GC()
+			for b.Loop() {
+				l, err := Open(b.Context(), cfg)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "MiB-heap")
+				b.ReportMetric(float64(l.files.Len()), "open-files")
+				if err := l.Close(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
 			}
 		})
 	}
