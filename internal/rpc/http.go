@@ -30,6 +30,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.fresh.note,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // mostly callers that went away
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,

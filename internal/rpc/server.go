@@ -127,6 +127,7 @@ type Server struct {
 	running   atomic.Bool
 	draining  chan struct{}
 	closeOnce sync.Once
+	fresh     fresh
 }
 
 // NewServer returns a server that listens nowhere yet.
