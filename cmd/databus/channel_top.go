@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -142,11 +143,11 @@ func topRows(list []channelSum) render.Rows {
 		Empty:  "there is no channel",
 	}
 	for _, s := range list {
-		revision := fmt.Sprint(s.Revision)
+		revision := strconv.FormatInt(s.Revision, 10)
 		if s.Behind > 0 {
 			revision += fmt.Sprintf(" (%d behind)", s.Behind)
 		}
-		rows.Add(s.Channel, fmt.Sprint(s.Agents), revision, render.Count(int64(s.MessagesPerSecond+.5)), render.Count(int64(s.RejectedPerSecond+.5)),
+		rows.Add(s.Channel, strconv.Itoa(s.Agents), revision, render.Count(int64(s.MessagesPerSecond+.5)), render.Count(int64(s.RejectedPerSecond+.5)),
 			decimal(s.MessagesPerBatch), render.OrDash(s.ClosedBy), decimal(s.CompressionRatio), times(s.Queue), times(s.Latency),
 			render.Bytes(s.PendingBytes), render.Bytes(s.SpoolBytes), render.OrDash(s.Circuit))
 	}

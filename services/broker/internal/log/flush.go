@@ -156,7 +156,7 @@ func (it *item) finish() {
 // syncFailed keeps an item's entries to be written again elsewhere: a sync that failed is never tried again.
 func (c *committer) syncFailed(it *item) {
 	p := it.p
-	if it.err != errBroken && !isNoSpace(it.err) {
+	if !errors.Is(it.err, errBroken) && !isNoSpace(it.err) {
 		c.log.dirFailed(it.seg.Dir, it.err)
 	}
 	p.mu.Lock()

@@ -44,7 +44,7 @@ func scan(f vfs.File, name string, base, from, to int64, fn func(int64, recordba
 					return at, err
 				}
 				if err := fn(at, h, rest[:size]); err != nil {
-					if err == ErrStop {
+					if errors.Is(err, ErrStop) {
 						err = nil
 					}
 					return at, err
