@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -17,6 +18,15 @@ import (
 // inFlight is how many requests one stream keeps unanswered.
 const inFlight = 16
 
+// repeated makes n messages of the events, from the first again where they end.
+func repeated(events [][]byte, n int) []*databusv1.Message {
+	messages := make([]*databusv1.Message, n)
+	for i := range messages {
+		messages[i] = &databusv1.Message{Value: events[i%len(events)]}
+	}
+	return messages
+}
+
 // measureStream publishes over one gRPC stream as fast as answers come.
 func (t *target) measureStream(ctx context.Context, addr string, events [][]byte, o options) error {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -30,17 +40,14 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 	if err != nil {
 		return err
 	}
-	messages := make([]*databusv1.Message, o.lines)
-	for i := range messages {
-		messages[i] = &databusv1.Message{Value: events[i%len(events)]}
-	}
+	messages := repeated(events, o.lines)
 	res := load.Result{PerRequest: o.lines, Latency: hdrhistogram.New(1, 60_000_000, 3)}
 	sent := make(chan time.Time, inFlight)
 	ended := make(chan error, 1)
 	go func() {
 		for {
 			resp, err := stream.Recv()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				ended <- nil
 				return
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -106,7 +107,7 @@ func appendStream(ctx context.Context, addr string, batch []byte, o options) (mb
 	go func() {
 		for {
 			resp, err := stream.Recv()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				acked <- nil
 				return
 			}

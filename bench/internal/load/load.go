@@ -65,9 +65,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	var wg sync.WaitGroup
 	for w := range c.Conns {
 		hists[w] = hdrhistogram.New(1, 60_000_000, 3)
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			client := &fasthttp.HostClient{Addr: host, MaxConns: 1, MaxIdleConnDuration: time.Minute}
 			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 			req.SetRequestURI(c.URL)
@@ -96,7 +94,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 				done.Add(1)
 				_ = hists[w].RecordValue(max(1, time.Since(due).Microseconds()))
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	res := Result{Requests: done.Load(), Errors: failed.Load(), PerRequest: c.PerRequest, Elapsed: time.Since(start), Latency: hdrhistogram.New(1, 60_000_000, 3)}

@@ -5,6 +5,7 @@ package suite
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,7 +38,7 @@ func Root() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("suite: no go.work above the working directory; run from inside the repository")
+	return "", errors.New("suite: no go.work above the working directory; run from inside the repository")
 }
 
 // Start starts bin/databus dev under root and waits for its ready line.
@@ -78,12 +79,12 @@ func Start(ctx context.Context, root string) (*Suite, error) {
 				return
 			}
 		}
-		ready <- fmt.Errorf("suite: databus dev ended before it was ready")
+		ready <- errors.New("suite: databus dev ended before it was ready")
 	}()
 	select {
 	case err = <-ready:
 	case <-time.After(60 * time.Second):
-		err = fmt.Errorf("suite: databus dev was not ready within 60 s")
+		err = errors.New("suite: databus dev was not ready within 60 s")
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -134,7 +135,7 @@ func freeOffset() (int, error) {
 			return offset, nil
 		}
 	}
-	return 0, fmt.Errorf("suite: no free block of ports between 28080 and 48111")
+	return 0, errors.New("suite: no free block of ports between 28080 and 48111")
 }
 
 // CreateChannel makes a channel with a config, as JSON; {} is every default.

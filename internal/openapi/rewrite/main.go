@@ -12,7 +12,7 @@ import (
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "rewrite:", err)
-		os.Exit(1) //nolint:forbidigo // a main of its own
+		os.Exit(1)
 	}
 }
 
