@@ -45,6 +45,7 @@ fmt: lint-tools ## format the Go files as lint wants them
 	for module in $(MODULES); do (cd $$module && $(TOOLS)/golangci-lint fmt ./...); done
 
 test: ## every Go test of both modules, the black-box tests over the binary among them
+	scripts/install.sh postgres
 	go test ./...
 	cd bench && go test ./...
 

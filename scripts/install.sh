@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the named groups need and the machine lacks: install.sh [cc] [java] [python] [node]
+# Installs what the named groups need and the machine lacks: install.sh [cc] [java] [python] [node] [postgres]
 #
 # Only Debian's packages, only when a command is missing or too old, and quietly: a machine that has everything
 # is left alone and needs neither root nor a network.
@@ -55,13 +55,22 @@ need_node() {
   if [ "$major" -lt 18 ] || ! command -v npm >/dev/null; then apt nodejs npm; fi
 }
 
+# A server's own programs; Debian keeps them off PATH.
+need_postgres() {
+  local bin
+  for bin in $(command -v initdb || true) /usr/lib/postgresql/*/bin/initdb; do
+    if [ -x "$bin" ]; then return 0; fi
+  done
+  apt postgresql
+}
+
 if [ $# = 0 ]; then
-  say 'name what to install: cc, java, python, node'
+  say 'name what to install: cc, java, python, node, postgres'
   exit 2
 fi
 for group in "$@"; do
   case "$group" in
-    cc | java | python | node) "need_$group" ;;
-    *) say "unknown group '$group': cc, java, python, node"; exit 2 ;;
+    cc | java | python | node | postgres) "need_$group" ;;
+    *) say "unknown group '$group': cc, java, python, node, postgres"; exit 2 ;;
   esac
 done

@@ -38,7 +38,7 @@ func TestVersionThatIsNotThere(t *testing.T) {
 func requirePostgres(t *testing.T) {
 	t.Helper()
 	if _, err := find(0); err != nil {
-		t.Skipf("no Postgres on this machine: %v", err)
+		t.Fatalf("no Postgres on this machine (scripts/install.sh postgres): %v", err)
 	}
 }
 

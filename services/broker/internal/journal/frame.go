@@ -11,7 +11,7 @@ import (
 	"github.com/databus-suite/databus/internal/vfs"
 )
 
-// The layout is described with byte diagrams in docs/format/journal.md.
+// The layout is described with byte diagrams in docs/format/log.md.
 const (
 	fileMagic      = "DBJL"
 	fileVersion    = 1

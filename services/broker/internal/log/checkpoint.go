@@ -9,7 +9,7 @@ import (
 	"github.com/databus-suite/databus/services/broker/internal/store"
 )
 
-// checkpoint is what a recovery starts from. docs/format/checkpoint.md has the byte diagram.
+// checkpoint is what a recovery starts from. docs/format/log.md has the byte diagram.
 type checkpoint struct {
 	generation  uint64
 	logStart    int64

@@ -1,5 +1,5 @@
 // Package segment owns one segment of a partition: a log of record batches with its offset index and time
-// index, in Kafka's own three formats byte for byte (docs/format/segment.md).
+// index, in Kafka's own three formats byte for byte (docs/format/log.md).
 //
 // It knows how batches lie in files and how to find, check and cut them. It does not know which batches
 // are acknowledged, who may read them, or in which directory the next segment goes.
