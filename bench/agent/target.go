@@ -81,11 +81,11 @@ func printTable(w io.Writer, o options, corpus string, targets []*target) {
 	t.Print(w)
 }
 
-// latency is the open-loop measurement at a fixed rate.
+// latency is the open-loop measurement at a fixed rate, over enough connections that none has to wait for another.
 type latency struct{ t target }
 
 func (l *latency) measure(ctx context.Context, t *target, o options) error {
-	r, err := load.Run(ctx, load.Config{URL: t.url, ContentType: "application/json", Conns: o.conns, Duration: o.duration, Body: t.body, Rate: o.rate})
+	r, err := load.Run(ctx, load.Config{URL: t.url, ContentType: "application/json", Conns: 4 * o.conns, Duration: o.duration, Body: t.body, Rate: o.rate})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func main() {
 		BuildInfo: component.BuildInfo{Command: "otelcol", Version: "bench"},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
+			DefaultScheme:     "file",
 			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
 		}},
 	}
