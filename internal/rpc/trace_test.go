@@ -65,6 +65,11 @@ func TestCallsAreTracedByEveryProtocol(t *testing.T) {
 			t.Errorf("%s: %q, %v", protocol, got, err)
 		}
 	}
+	// A span ends after its answer has gone out: only a drained server has no open ones.
+	f.http.CloseIdleConnections()
+	if err := f.stop(); err != nil {
+		t.Fatal(err)
+	}
 	if err := tel.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
