@@ -11,9 +11,15 @@ import (
 	"github.com/databus-suite/databus/services/broker/internal/store"
 )
 
-// overlapBytes is how much must wait before the next group is written while the one before is still being synced.
-// Below it a sync costs more than a write, and gathering until the sync ends makes the next one serve more.
-const overlapBytes = 1 << 20
+const (
+	// overlapBytes is how much must wait before the next group is written while the one before is still being synced.
+	// Below it a sync costs more than a write, and gathering until the sync ends makes the next one serve more.
+	overlapBytes = 512 << 10
+	// syncQueue is how many groups may be written and wait for the sync stage, which takes all of them as one.
+	syncQueue = 8
+	// maxGather bounds how long a group waits for those who were in the one before it.
+	maxGather = time.Millisecond
+)
 
 // committer writes and syncs for the partitions whose active segment is in one directory, so that a slow disk does
 // not hold up the others. Two goroutines: one takes all partitions that have something pending and writes each one's
@@ -34,6 +40,12 @@ type committer struct {
 	busy    int      // groups in the sync stage
 	closing bool
 
+	// Whoever was just answered is likely to send again. The next group waits a moment for all of them: otherwise the
+	// first one back has a sync for itself while the others wait for the next.
+	expect int       // durable entries to wait for
+	until  time.Time // and until when
+	gather *time.Timer
+
 	// of the write goroutine
 	bufs    [][]byte
 	batches []segment.Batch
@@ -43,6 +55,7 @@ type committer struct {
 type group struct {
 	items []*item
 	bytes int
+	count int // how many groups of the write stage it is
 }
 
 // item is one partition's part of a group.
@@ -52,13 +65,15 @@ type item struct {
 	entries  []*entry
 	from, to mark
 	durable  bool
+	merged   int // later items of the same partition that it took in
 	sync     func() error
 	err      error
 }
 
 func newCommitter(l *Log, dir store.ID, path string) *committer {
-	c := &committer{log: l, dir: dir, path: path, syncq: make(chan *group, 1)}
+	c := &committer{log: l, dir: dir, path: path, syncq: make(chan *group, syncQueue)}
 	c.cond = sync.NewCond(&c.mu)
+	c.gather = time.AfterFunc(time.Hour, c.cond.Broadcast)
 	c.wg.Go(c.writeLoop)
 	c.wg.Go(c.syncLoop)
 	return c
@@ -87,7 +102,7 @@ func (c *committer) take() (parts []*Partition, calls []func(), ok bool) {
 			calls, c.calls = c.calls, nil
 			return nil, calls, true
 		}
-		if len(c.dirty) > 0 && (c.busy == 0 || c.bytes >= overlapBytes || c.durable == 0) {
+		if len(c.dirty) > 0 && (c.bytes >= overlapBytes || c.durable == 0 || c.busy == 0 && c.gathered()) {
 			parts, c.dirty = c.dirty, nil
 			c.bytes, c.durable = 0, 0
 			return parts, nil, true
@@ -97,6 +112,25 @@ func (c *committer) take() (parts []*Partition, calls []func(), ok bool) {
 		}
 		c.cond.Wait()
 	}
+}
+
+// gathered says whether the next group is worth a sync of its own; mu is held.
+func (c *committer) gathered() bool {
+	return c.durable >= c.expect || c.closing || len(c.calls) > 0 || !time.Now().Before(c.until)
+}
+
+// synced notes that a group of n durable entries left the sync stage after took. The next one gathers as many, for as
+// long as half a sync at most, which is what a sync of its own would have the others wait.
+func (c *committer) synced(g *group, n int, took time.Duration) {
+	c.mu.Lock()
+	c.busy -= g.count
+	if c.expect = n + c.durable; c.expect > 1 {
+		wait := min(took/2, maxGather)
+		c.until = time.Now().Add(wait)
+		c.gather.Reset(wait)
+	}
+	c.mu.Unlock()
+	c.cond.Broadcast()
 }
 
 // drain waits until the sync stage is empty.
@@ -142,7 +176,7 @@ func (c *committer) writeLoop() {
 			continue
 		}
 		parts = c.prepare(parts)
-		g := &group{items: make([]*item, 0, len(parts))}
+		g := &group{count: 1, items: make([]*item, 0, len(parts))}
 		for _, p := range parts {
 			if it := c.write(p); it != nil {
 				g.items = append(g.items, it)

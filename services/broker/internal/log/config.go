@@ -41,7 +41,7 @@ type Config struct {
 	FS       vfs.FS // the file system; vfs.OS when nil
 
 	MemoryBytes  int64 // half bounds what is accepted and not yet written, half the recent batches kept for readers; 0: 256 MiB
-	JournalBytes int64 // segments are synced, and the journal trimmed, when it reaches half of this; 0: 128 MiB, negative: no journal
+	JournalBytes int64 // segments are synced, and the journal trimmed, when it reaches half of this; 0: 512 MiB, negative: no journal
 	MaxOpenFiles int   // 0: 2048
 
 	// A recovery reads at most CheckpointBytes of each partition, and less of one that was left alone for CheckpointInterval.
@@ -53,7 +53,7 @@ type Config struct {
 	SlowSync           time.Duration // a sync that takes longer is warned of; 0: 1 second
 
 	repair       func(Finding) // set: recover what can be recovered and say what could not
-	journalFiles int           // a group of at least so many partitions may go to the journal
+	journalGroup int64         // a group with at most so many bytes for each of its partitions goes to the journal; 0: journalGroup
 }
 
 func (c Config) withDefaults() Config {
@@ -67,7 +67,7 @@ func (c Config) withDefaults() Config {
 		c.FS = vfs.OS{}
 	}
 	def(&c.MemoryBytes, 256<<20)
-	def(&c.JournalBytes, 128<<20)
+	def(&c.JournalBytes, 512<<20)
 	def(&c.MaxOpenFiles, 2048)
 	def(&c.CheckpointBytes, 64<<20)
 	def(&c.CheckpointInterval, time.Minute)
@@ -75,7 +75,7 @@ func (c Config) withDefaults() Config {
 	def(&c.PreallocBytes, 16<<20)
 	def(&c.ProducerExpiry, 24*time.Hour)
 	def(&c.SlowSync, time.Second)
-	def(&c.journalFiles, journalFiles)
+	def(&c.journalGroup, journalGroup)
 	return c
 }
 

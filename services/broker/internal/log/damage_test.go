@@ -68,7 +68,7 @@ func TestDamageSweep(t *testing.T) {
 	t.Parallel()
 	for _, clean := range []bool{true, false} {
 		mem := vfstest.NewMem()
-		l := testLog(t, Config{Dirs: []string{"/a"}, FS: mem, journalFiles: 1})
+		l := testLog(t, Config{Dirs: []string{"/a"}, FS: mem})
 		p := testPartition(t, l, 0, PartitionConfig{SegmentBytes: 600, IndexIntervalBytes: 100})
 		want := make(map[int64]string)
 		for i := range 14 {

@@ -81,7 +81,7 @@ func TestFailedSyncMoves(t *testing.T) {
 			mem := vfstest.NewMem()
 			fs := vfstest.NewFault(mem)
 			var failed atomic.Int32
-			cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, JournalBytes: journalBytes, journalFiles: 1,
+			cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, JournalBytes: journalBytes,
 				Observer: Observer{DirError: func(string, error) { failed.Add(1) }}}
 			l := testLog(t, cfg)
 			want := make(map[int64]string)

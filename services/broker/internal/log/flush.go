@@ -13,20 +13,70 @@ const (
 	// syncParallel is how many files are synced at the same time: the file system commits its own journal once
 	// for all that wait.
 	syncParallel = 16
-	// A group of at least journalFiles partitions with at most journalBytes each goes to the journal; any other
-	// is cheaper synced where it is than written twice.
-	journalFiles = 3
-	journalBytes = 128 << 10
+	// A group with at most journalGroup bytes for each of its partitions goes to the journal, where one sync over blocks
+	// that exist serves all of them; a larger one is cheaper synced where it is than written twice.
+	journalGroup = 128 << 10
 )
 
 func (c *committer) syncLoop() {
 	for g := range c.syncq {
+		g = c.merge(g)
+		start := time.Now()
+		n := g.durable()
 		c.flush(g)
-		c.mu.Lock()
-		c.busy--
-		c.mu.Unlock()
-		c.cond.Broadcast()
+		c.synced(g, n, time.Since(start))
 	}
+}
+
+// merge adds the groups that are written already: what came while the last one was synced shares a sync.
+func (c *committer) merge(g *group) *group {
+	for {
+		select {
+		case more, ok := <-c.syncq:
+			if !ok {
+				return g
+			}
+			g.add(more)
+		default:
+			return g
+		}
+	}
+}
+
+// add takes a later group in. Two items of one partition become one: both are of the segment that is active, since the
+// sync stage is drained before that changes.
+func (g *group) add(more *group) {
+	at := make(map[*Partition]*item, len(g.items))
+	for _, it := range g.items {
+		at[it.p] = it
+	}
+	for _, it := range more.items {
+		old := at[it.p]
+		if old == nil {
+			g.items = append(g.items, it)
+			continue
+		}
+		old.entries = append(old.entries, it.entries...)
+		old.to = it.to
+		if it.durable {
+			old.durable, old.sync = true, it.sync
+		}
+		old.merged++
+	}
+	g.bytes += more.bytes
+	g.count += more.count
+}
+
+// durable counts the entries that wait for the group's sync.
+func (g *group) durable() (n int) {
+	for _, it := range g.items {
+		for _, e := range it.entries {
+			if e.durable {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // flush makes a group durable and acknowledges it.
@@ -68,14 +118,14 @@ var errBroken = errors.New("an earlier sync of the segment failed")
 
 // useJournal decides where a group goes.
 func (l *Log) useJournal(items []*item) bool {
-	if len(items) == 0 || len(items) < l.cfg.journalFiles || !l.journalRoom() {
+	if len(items) == 0 || !l.journalRoom() {
 		return false
 	}
 	var n int64
 	for _, it := range items {
 		n += it.to.pos - it.from.pos
 	}
-	return n <= int64(len(items))*journalBytes
+	return n <= int64(len(items))*l.cfg.journalGroup
 }
 
 // toJournal writes the items to the journal; false means that they must be synced directly.
@@ -138,7 +188,7 @@ func (c *committer) observe(dir string, kind SyncKind, files, bytes int, took ti
 func (it *item) finish() {
 	p := it.p
 	p.mu.Lock()
-	p.inflight--
+	p.inflight -= 1 + it.merged
 	if p.inflight == 0 {
 		p.raise(p.written)
 	} else {
@@ -161,7 +211,7 @@ func (c *committer) syncFailed(it *item) {
 	}
 	p.mu.Lock()
 	p.broken = true
-	p.inflight--
+	p.inflight -= 1 + it.merged
 	p.requeue = append(p.requeue, it.entries...)
 	p.requeueLocked()
 	p.mu.Unlock()

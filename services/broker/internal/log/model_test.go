@@ -44,7 +44,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		fs := vfstest.NewMem()
-		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, MemoryBytes: 8 << 10, JournalBytes: 4 << 10, CheckpointBytes: 1000, MaxOpenFiles: 4, journalFiles: 1}
+		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, MemoryBytes: 8 << 10, JournalBytes: 4 << 10, CheckpointBytes: 1000, MaxOpenFiles: 4}
 		pcfg := PartitionConfig{SegmentBytes: int64(rapid.IntRange(300, 3000).Draw(rt, "segment bytes")), IndexIntervalBytes: 150}
 		open := func() (*Log, *Partition) {
 			l, err := Open(t.Context(), cfg)
@@ -181,7 +181,7 @@ func TestLinearizable(t *testing.T) {
 	var mu sync.Mutex
 	began := time.Now()
 	for life := range 3 {
-		l, err := Open(t.Context(), Config{Dirs: []string{"/a"}, FS: fs, journalFiles: 1 + life%2})
+		l, err := Open(t.Context(), Config{Dirs: []string{"/a"}, FS: fs, journalGroup: []int64{0, 100}[life%2]})
 		if err != nil {
 			t.Fatal(err)
 		}
