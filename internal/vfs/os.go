@@ -48,6 +48,16 @@ func (OS) SyncDir(dir string) error {
 	return err
 }
 
+// WriteBack implements FS with syncfs(2).
+func (OS) WriteBack(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	_ = unix.Syncfs(int(d.Fd()))
+}
+
 func (OS) Lock(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {

@@ -24,6 +24,9 @@ type FS interface {
 	Stat(name string) (fs.FileInfo, error)
 	// SyncDir makes creations, renames and removals in dir durable.
 	SyncDir(dir string) error
+	// WriteBack writes out what the file system that holds dir has in memory, all files together, which costs less than one
+	// Sync after the other. It is advice: only a file's own Sync says that it is durable.
+	WriteBack(dir string)
 	// Lock takes an exclusive lock that dies with the process; it fails at once when another holds it.
 	Lock(name string) (io.Closer, error)
 	// Free says how many bytes of the file system that holds dir are left and how many there are.

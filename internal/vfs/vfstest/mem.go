@@ -245,6 +245,9 @@ func (m *Mem) SyncDir(dir string) error {
 	return nil
 }
 
+// WriteBack implements vfs.FS: it promises nothing and does nothing.
+func (m *Mem) WriteBack(string) {}
+
 // Lock implements vfs.FS.
 func (m *Mem) Lock(name string) (io.Closer, error) {
 	m.mu.Lock()

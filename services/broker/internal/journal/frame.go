@@ -144,11 +144,12 @@ func entries(frame []byte, fn func(e Entry) error) error {
 func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	var last uint64
 	for i := range j.files {
 		f := &j.files[i]
-		if i > 0 && f.first != j.seq+1 {
+		if i > 0 && f.first != last+1 {
 			// A file is begun only after every flush before it was acknowledged.
-			return fmt.Errorf("%w: flushes %d to %d are missing before %s", ErrCorrupt, j.seq+1, f.first-1, f.name)
+			return fmt.Errorf("%w: flushes %d to %d are missing before %s", ErrCorrupt, last+1, f.first-1, f.name)
 		}
 		b, err := j.readAndSync(f.name)
 		if err != nil {
@@ -159,7 +160,26 @@ func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 		if err != nil {
 			return err
 		}
-		j.seq = next - 1
+		last = next - 1
+	}
+	if len(j.files) > 0 {
+		j.seq = last
+	}
+	return nil
+}
+
+// Read implements Journal.
+func (j *Local) Read(fn func(seq uint64, e Entry) error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.files {
+		b, err := vfs.ReadFile(j.fs, f.name)
+		if err != nil {
+			return fmt.Errorf("read journal: %w", err)
+		}
+		if _, err := replayFile(b[:min(int64(len(b)), f.size)], f, fn); err != nil {
+			return err
+		}
 	}
 	return nil
 }

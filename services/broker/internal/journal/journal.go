@@ -24,7 +24,7 @@ func (e *Entry) Size() int {
 	return n
 }
 
-// Journal keeps flushes until they are trimmed. Append, Trim and Size may run concurrently; Replay must have
+// Journal keeps flushes until they are trimmed. Append, Read, Trim and Size may run concurrently; Replay must have
 // returned before the first Append. The owner closes it.
 type Journal interface {
 	// Append makes the entries durable, all or none of them, and returns the flush's sequence number. It does
@@ -34,6 +34,9 @@ type Journal interface {
 	// batches are valid only during the call. A flush that was never acknowledged may be missing; if one that was
 	// acknowledged can not be read, Replay returns an error that matches ErrCorrupt.
 	Replay(fn func(seq uint64, e Entry) error) error
+	// Read passes what was appended and is not trimmed as Replay does, at any time; other calls wait for it. It works
+	// after a failed Append too, as far as what was appended before can be read.
+	Read(fn func(seq uint64, e Entry) error) error
 	// Trim says that flushes up to and including seq are not needed any more. They may be kept.
 	Trim(seq uint64) error
 	// Size is how many bytes are kept because they are not trimmed.

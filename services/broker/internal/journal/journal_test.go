@@ -89,6 +89,31 @@ func conformance(t *testing.T, open func(t *testing.T) (j Journal, reopen func()
 			t.Errorf("%d entries, the last is %q", len(got), got[len(got)-1])
 		}
 	})
+	t.Run("it can be read while it is appended to", func(t *testing.T) {
+		j, _ := open(t)
+		replay(t, j)
+		var first uint64
+		for i := range int64(40) {
+			seq, err := j.Append([]Entry{entry(0, i, "some text to fill a file with")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				first = seq
+			}
+			n, last := int64(0), first
+			err = j.Read(func(seq uint64, e Entry) error {
+				if e.Base != n || seq < last {
+					return fmt.Errorf("entry %d of flush %d after %d", e.Base, seq, last)
+				}
+				n, last = n+1, seq
+				return nil
+			})
+			if err != nil || n != i+1 || last != seq {
+				t.Fatalf("read %d of %d entries up to flush %d of %d: %v", n, i+1, last, seq, err)
+			}
+		}
+	})
 	t.Run("all of it can be trimmed", func(t *testing.T) {
 		j, reopen := open(t)
 		replay(t, j)
@@ -153,11 +178,12 @@ func TestLocalPowerLoss(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			next := trimmed
+			next, last := trimmed, int64(-1)
 			err = j.Replay(func(_ uint64, e Entry) error {
-				if e.Base > next {
-					return fmt.Errorf("entry %d is missing", next)
+				if e.Base > next || last >= 0 && e.Base != last+1 {
+					return fmt.Errorf("entry %d after %d and %d", e.Base, last, next)
 				}
+				last = e.Base
 				next = max(next, e.Last)
 				return nil
 			})

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,7 @@ const (
 	spareSuffix = ".spare"
 	// maxSpares bounds the trimmed files that are kept to be written over. Writing over blocks that exist is
 	// what makes a flush cheap: the file system has no metadata to commit with it.
-	maxSpares = 4
+	maxSpares = 8
 )
 
 // Options says how Local lays out its files.
@@ -44,7 +45,6 @@ type Local struct {
 	head   []byte
 	bufs   [][]byte
 	pad    [frameAlign]byte
-	spareN int
 }
 
 // file is one journal file with the sequence number of its first flush.
@@ -74,24 +74,64 @@ func OpenLocal(dir string, o Options) (*Local, error) {
 	}
 	for _, e := range entries {
 		name := filepath.Join(dir, e.Name())
-		switch filepath.Ext(name) {
-		case spareSuffix:
-			if err := o.FS.Remove(name); err != nil {
-				return nil, fmt.Errorf("open journal: %w", err)
-			}
-		case fileSuffix:
-			first, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), fileSuffix), 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("open journal: %s is no journal file", name)
-			}
+		ext := filepath.Ext(name)
+		if ext != fileSuffix && ext != spareSuffix {
+			continue
+		}
+		first, err := strconv.ParseUint(strings.TrimSuffix(e.Name(), ext), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("open journal: %s is no journal file", name)
+		}
+		// Flushes that still stand in a spare file name a first flush of at most this: those to come are told from them.
+		j.seq = max(j.seq, first)
+		if ext == fileSuffix {
 			j.files = append(j.files, file{name: name, first: first})
+		} else if err := j.adoptSpare(name); err != nil {
+			return nil, fmt.Errorf("open journal: %w", err)
 		}
 	}
-	slices.SortFunc(j.files, func(a, b file) int { return int(int64(a.first - b.first)) })
-	if n := len(j.files); n > 0 {
-		j.seq = j.files[n-1].first - 1
-	}
+	slices.SortFunc(j.files, func(a, b file) int { return cmp.Compare(a.first, b.first) })
 	return j, nil
+}
+
+// adoptSpare keeps a spare file that an earlier process left, or removes it when it is too large or one too many.
+func (j *Local) adoptSpare(name string) error {
+	st, err := j.fs.Stat(name)
+	if err != nil {
+		return err
+	}
+	if len(j.spares) == maxSpares || st.Size() > 2*j.limit {
+		return j.fs.Remove(name)
+	}
+	j.spares = append(j.spares, name)
+	return nil
+}
+
+// Last is the highest number of a flush that the names of the files tell of. Before Replay it is a lower bound.
+func (j *Local) Last() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seq
+}
+
+// Reset drops everything and goes on with flush number first, which must be above Last of every journal that a
+// recovery could find. What it dropped does not come back after a loss of power.
+func (j *Local) Reset(first uint64) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.files {
+		j.spares = append(j.spares, f.name)
+	}
+	j.files = nil
+	var errs []error
+	for _, name := range j.spares {
+		errs = append(errs, j.fs.Remove(name))
+	}
+	j.spares, j.seq = nil, first-1
+	if err := errors.Join(append(errs, j.fs.SyncDir(j.dir))...); err != nil {
+		return fmt.Errorf("reset journal: %w", err)
+	}
+	return nil
 }
 
 // Append implements Journal.
@@ -202,8 +242,7 @@ func (j *Local) Trim(seq uint64) error {
 	var errs []error
 	for _, f := range j.files[:n] {
 		if len(j.spares) < maxSpares && f.size <= 2*j.limit {
-			j.spareN++
-			spare := filepath.Join(j.dir, fmt.Sprintf("%d%s", j.spareN, spareSuffix))
+			spare := strings.TrimSuffix(f.name, fileSuffix) + spareSuffix
 			if err := j.fs.Rename(f.name, spare); err == nil {
 				j.spares = append(j.spares, spare)
 				continue

@@ -372,6 +372,7 @@ func (l *Log) dirFailed(id store.ID, cause error) {
 		}
 	}
 	l.store.Fail(id, cause)
+	l.journal.fail(id, cause)
 	l.cfg.Logger.Error("data directory failed and is fenced; repair the disk, then restore the directory", slog.Any("dir", l.paths[id]), slog.Any("err", cause))
 	if f := l.cfg.Observer.DirError; f != nil {
 		f(l.paths[id], cause)

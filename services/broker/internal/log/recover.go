@@ -3,10 +3,8 @@ package log
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -60,8 +58,8 @@ func (l *Log) recover(ctx context.Context) error {
 		}
 	})
 	for _, p := range parts {
-		if p.err != nil {
-			return nil //nolint:nilerr // the partition is out of use and said so; what the journal holds for it may still be wanted
+		if p.err != nil { // it is out of use and said so; what the journal holds for it may still be wanted
+			l.journal.hold()
 		}
 	}
 	return l.journal.trimAll()
@@ -72,41 +70,6 @@ func (p *Partition) fail(err error) {
 	p.log.cfg.Logger.Error("partition can not be opened", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("err", err))
 	p.err = err
 	p.segs = nil
-}
-
-// openJournal replays the journal of every directory and keeps the first one for writing.
-func (l *Log) openJournal() error {
-	byID := make(map[name]*Partition, len(l.parts))
-	for _, p := range l.parts {
-		byID[name{string(p.key.ID[:]), p.key.Partition}] = p
-	}
-	for _, dir := range l.cfg.Dirs {
-		path := filepath.Join(dir, "journal")
-		if _, err := l.cfg.FS.Stat(path); err != nil && (l.journal.j != nil || l.cfg.JournalBytes < 0) {
-			continue
-		}
-		j, err := journal.OpenLocal(path, journal.Options{FS: l.cfg.FS, FileBytes: max(l.cfg.JournalBytes/8, 1<<20)})
-		if err != nil {
-			return err
-		}
-		err = j.Replay(func(_ uint64, e journal.Entry) error {
-			p := byID[name{string(e.Topic[:]), e.Partition}]
-			if p == nil || p.err != nil {
-				return nil //nolint:nilerr // the partition is out of use and said so
-			}
-			if err := p.replay(e); err != nil {
-				p.fail(err)
-			}
-			return nil
-		})
-		if err != nil && l.cfg.repair != nil && errors.Is(err, journal.ErrCorrupt) {
-			l.cfg.repair(Finding{File: path, Offset: -1, Problem: err.Error() + "; what follows was given up"})
-		} else if err != nil {
-			return errors.Join(err, j.Close())
-		}
-		l.journal.adopt(j, l.cfg.JournalBytes)
-	}
-	return nil
 }
 
 // load opens the partition from its last checkpoint and reads what lies past it.
@@ -295,26 +258,12 @@ func (p *Partition) replay(e journal.Entry) error {
 		return &CorruptError{File: p.active().Path(), Offset: p.written.pos,
 			Cause: fmt.Errorf("the log ends with offset %d, the journal goes on with %d; run log repair to go on without them", p.next, e.Base)}
 	}
-	for _, rest := range e.Batches {
-		for len(rest) > 0 {
-			b, r, err := recordbatch.Split(rest)
-			if err != nil {
-				return err
-			}
-			rest = r
-			h, err := recordbatch.Check(b)
-			if err != nil {
-				return err
-			}
-			if h.BaseOffset < p.next {
-				continue
-			}
-			if err := p.replayBatch(h, b); err != nil {
-				return err
-			}
+	return eachBatch(e, func(h recordbatch.Header, b []byte) error {
+		if h.BaseOffset < p.next {
+			return nil
 		}
-	}
-	return nil
+		return p.replayBatch(h, b)
+	})
 }
 
 func (p *Partition) replayBatch(h recordbatch.Header, b []byte) error {

@@ -144,9 +144,12 @@ func (p *Partition) relocate() error {
 	p.mu.Unlock()
 	p.answerAll(safe)
 	data, batches := readBack(old, synced, end)
+	if !reach(batches, synced, end) {
+		data, batches = p.log.readJournal(p.key, synced.offset, end.offset)
+	}
 	begin := synced
-	if n := len(batches); (n == 0 && end.offset > synced.offset) || (n > 0 && batches[n-1].Last+1 < end.offset) {
-		// It can not be read now. The offsets stay reserved for it: they are in the journal or on the failed disk.
+	if !reach(batches, synced, end) {
+		// It can not be read now. The offsets stay reserved for it: it is on the failed disk.
 		p.log.cfg.Logger.Error("acknowledged records stay behind on a failed data directory", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("file", old.Path()), slog.Any("from", synced.offset), slog.Any("to", end.offset))
 		data, batches, begin.offset = nil, nil, end.offset
 	}
@@ -215,6 +218,15 @@ func readBack(seg store.Segment, from, to mark) ([]byte, []segment.Batch) {
 		return nil
 	})
 	return data, batches
+}
+
+// reach says whether the batches are all there is between two marks.
+func reach(batches []segment.Batch, from, to mark) bool {
+	at := from.offset
+	if n := len(batches); n > 0 {
+		at = batches[n-1].Last + 1
+	}
+	return at >= to.offset
 }
 
 // positionOf is where the batch that begins at or after offset begins.

@@ -148,6 +148,8 @@ func (m *memFS) SyncDir(string) error {
 	return nil
 }
 
+func (m *memFS) WriteBack(string) {}
+
 func (m *memFS) Lock(string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
