@@ -1,8 +1,8 @@
 // Command agent measures the Databus agent beside a bare net/http handler and
-// beside other systems that take events over HTTP, in one run, in turns. Peers
-// that are not built are left out with a line that says so. Every server is a
-// process of its own; the load generator shares the machine with them. Read the
-// ratios.
+// beside other systems that take events over HTTP, its latency at a fixed rate,
+// and what it spares a broker, in one run. Peers that are not built are left
+// out with a line that says so. Every server is a process of its own; the load
+// generator shares the machine with them. Read the ratios.
 package main
 
 import (
@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/databus-suite/databus/bench/internal/bare"
 	"github.com/databus-suite/databus/bench/internal/corpus"
-	"github.com/databus-suite/databus/bench/internal/peer"
 	"github.com/databus-suite/databus/bench/internal/suite"
 )
 
@@ -24,6 +26,21 @@ type options struct {
 	conns, rounds, eventBytes, lines int
 	rate                             float64
 	duration                         time.Duration
+	only                             *regexp.Regexp
+	producers                        int
+	each                             float64
+	root, corpus                     string
+	events                           [][]byte
+}
+
+// parts are what there is to measure, in order.
+var parts = []struct {
+	name string
+	run  func(context.Context, *options) error
+}{
+	{"throughput", throughput},
+	{"latency", latency},
+	{"producers", producers},
 }
 
 func main() {
@@ -33,7 +50,11 @@ func main() {
 	flag.IntVar(&o.eventBytes, "event", 1024, "bytes of a JSON event, about")
 	flag.IntVar(&o.lines, "lines", 100, "messages in one NDJSON request or one gRPC stream request")
 	flag.Float64Var(&o.rate, "rate", 5000, "requests/s of the latency measurement")
+	flag.IntVar(&o.producers, "producers", 200, "producers of the last part")
+	flag.Float64Var(&o.each, "each", 50, "messages/s of each producer")
 	flag.DurationVar(&o.duration, "duration", 4*time.Second, "of each measurement")
+	chosen := flag.String("parts", "throughput,latency,producers", "what to measure")
+	only := flag.String("only", "", "regular expression: measure the throughput of these rows only")
 	beBare := flag.Bool("bare-http", false, "internal: be the bare HTTP server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -42,7 +63,7 @@ func main() {
 	if *beBare {
 		err = bare.Serve(ctx)
 	} else {
-		err = run(ctx, o)
+		err = run(ctx, &o, strings.Split(*chosen, ","), *only)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -50,97 +71,33 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o options) error {
-	root, err := suite.Root()
-	if err != nil {
+func run(ctx context.Context, o *options, chosen []string, only string) (err error) {
+	if o.only, err = regexp.Compile(only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	if o.root, err = suite.Root(); err != nil {
 		return err
 	}
-	s, err := suite.Start(ctx, root)
-	if err != nil {
+	if o.events, o.corpus, err = corpus.Small(o.root, o.eventBytes); err != nil {
 		return err
 	}
-	defer s.Stop()
-	bareAddr, stopBare, err := bare.Start(ctx)
-	if err != nil {
-		return err
-	}
-	defer stopBare()
-	// Adaptive: producers that wait for each answer can do no more than one publish a linger otherwise.
-	if err := s.CreateChannel(ctx, "bench", `{"batch":{"adaptive":true}}`); err != nil {
-		return err
-	}
-	if err := s.CreateChannel(ctx, "bench-linger", `{"batch":{"linger":"5ms"}}`); err != nil {
-		return err
-	}
-	events, name, err := corpus.Small(root, o.eventBytes)
-	if err != nil {
-		return err
-	}
-	targets := []*target{
-		{name: "bare net/http", url: "http://" + bareAddr + "/", body: single(events)},
-		{name: "databus REST, one message, DURABLE", url: "http://" + s.Addr(8080) + "/v1/channels/bench/events", body: single(events)},
-		{name: "databus NDJSON, DURABLE", url: "http://" + s.Addr(8080) + "/v1/channels/bench/events", contentType: "application/x-ndjson", per: o.lines, body: ndjson(events, o.lines)},
-	}
-	peers, stopPeers, err := startPeers(ctx, root, bareAddr, events)
-	if err != nil {
-		return err
-	}
-	defer stopPeers()
-	targets = append(targets, peers...)
-	stream := &target{name: "databus gRPC PublishStream, DURABLE", per: o.lines}
-	lingering := &target{url: "http://" + s.Addr(8080) + "/v1/channels/bench-linger/events", body: single(events)}
-	var lat latency
-	for round := range o.rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, o.rounds)
-		for _, t := range targets {
-			if err := t.measure(ctx, o); err != nil {
-				return err
-			}
+	ran := 0
+	for _, p := range parts {
+		if !slices.Contains(chosen, p.name) {
+			continue
 		}
-		if err := stream.measureStream(ctx, s.Addr(8081), events, o); err != nil {
-			return err
-		}
-		if err := lat.measure(ctx, lingering, o); err != nil {
-			return err
+		ran++
+		if err := p.run(ctx, o); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	printTable(os.Stdout, o, name, append(targets, stream))
-	lat.print(os.Stdout, o)
+	if ran == 0 {
+		return errors.New("-parts names none of throughput, latency and producers")
+	}
 	return nil
 }
 
-// startPeers starts every peer that is built.
-func startPeers(ctx context.Context, root, sink string, events [][]byte) (targets []*target, stop func(), err error) {
-	var running []*peer.Process
-	stop = func() {
-		for _, p := range running {
-			p.Stop()
-		}
-	}
-	start := func(spec peer.Spec, t *target) error {
-		p, err := peer.Start(ctx, root, spec)
-		if errors.Is(err, peer.ErrMissing) {
-			fmt.Fprintln(os.Stderr, "left out:", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		running, targets = append(running, p), append(targets, t)
-		return nil
-	}
-	spec, url := peer.Dapr()
-	err = start(spec, &target{name: "Dapr 1.14 → in-memory pub/sub, stores nothing", url: url, body: single(events)})
-	if err == nil {
-		spec, url = peer.Benthos()
-		err = start(spec, &target{name: "Benthos 4 http_server → file, no sync", url: url, body: single(events)})
-	}
-	if err == nil {
-		spec, url = peer.Otelcol(sink)
-		err = start(spec, &target{name: "OTel collector, persistent queue, no sync", url: url, body: otlpLogs(events)})
-	}
-	if err != nil {
-		stop()
-	}
-	return targets, stop, err
+// bench is the URL of a channel's events on a suite's agent.
+func eventsURL(s *suite.Suite, channel string) string {
+	return "http://" + s.Addr(8080) + "/v1/channels/" + channel + "/events"
 }

@@ -7,11 +7,11 @@ import (
 	"io"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/databus-suite/databus/bench/internal/load"
+	"github.com/databus-suite/databus/bench/internal/process"
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 )
 
@@ -28,8 +28,8 @@ func repeated(events [][]byte, n int) []*databusv1.Message {
 }
 
 // measureStream publishes over one gRPC stream as fast as answers come.
-func (t *target) measureStream(ctx context.Context, addr string, events [][]byte, o options) error {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (t *target) measureStream(ctx context.Context, o *options) error {
+	conn, err := grpc.NewClient(t.stream, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 	if err != nil {
 		return err
 	}
-	messages := repeated(events, o.lines)
-	res := load.Result{PerRequest: o.lines, Latency: hdrhistogram.New(1, 60_000_000, 3)}
+	messages := repeated(o.events, o.lines)
+	res := load.Result{PerRequest: o.lines, Latency: load.NewHistogram()}
 	sent := make(chan time.Time, inFlight)
 	ended := make(chan error, 1)
 	go func() {
@@ -52,11 +52,11 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 				return
 			}
 			if err == nil && resp.GetError() != nil {
-				err = fmt.Errorf("%s: request %d: %s", t.name, resp.GetSequence(), resp.GetError().GetMessage())
+				err = fmt.Errorf("request %d: %s", resp.GetSequence(), resp.GetError().GetMessage())
 			}
 			for _, r := range resp.GetResults() {
 				if err == nil && r.GetError() != nil {
-					err = fmt.Errorf("%s: request %d: %s", t.name, resp.GetSequence(), r.GetError().GetMessage())
+					err = fmt.Errorf("request %d: %s", resp.GetSequence(), r.GetError().GetMessage())
 				}
 			}
 			if err != nil {
@@ -67,6 +67,10 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 			_ = res.Latency.RecordValue(max(1, time.Since(<-sent).Microseconds()))
 		}
 	}()
+	before, err := process.CPU(t.server)
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	for seq := int64(0); time.Since(start) < o.duration; seq++ {
 		select {
@@ -75,7 +79,7 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 			return err
 		}
 		if err := stream.Send(&databusv1.PublishStreamRequest{Sequence: seq, Channel: "bench", Messages: messages}); err != nil {
-			return fmt.Errorf("%s: send: %w", t.name, err)
+			return fmt.Errorf("send: %w", err)
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -85,6 +89,10 @@ func (t *target) measureStream(ctx context.Context, addr string, events [][]byte
 		return err
 	}
 	res.Elapsed = time.Since(start)
-	t.add(res)
-	return nil
+	after, err := process.CPU(t.server)
+	if err != nil {
+		return err
+	}
+	res.ServerCPU = after - before
+	return t.add(res)
 }

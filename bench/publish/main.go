@@ -61,7 +61,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer s.Stop()
-	bareAddr, stopBare, err := bare.Start(ctx)
+	bareAddr, _, stopBare, err := bare.Start(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,7 @@ func (f *restFigures) measure(ctx context.Context, root string, s *suite.Suite, 
 	f.corpus = name
 	c := load.Config{
 		URL: "http://" + bareAddr + "/v1/channels/bench-rest/events", ContentType: "application/json",
-		Conns: o.conns, Duration: o.duration,
-		Body: func(i uint64) []byte { return events[i%uint64(len(events))] },
+		Conns: o.conns, Duration: o.duration, Bodies: events,
 	}
 	bare, err := load.Run(ctx, c)
 	if err != nil {

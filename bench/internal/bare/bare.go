@@ -36,11 +36,11 @@ func Serve(ctx context.Context) error {
 	return nil
 }
 
-// Start starts the server as a child process and gives its address.
-func Start(ctx context.Context) (addr string, stop func(), err error) {
+// Start starts the server as a child process and gives its address and process.
+func Start(ctx context.Context) (addr string, pid int, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(ctx, self, Flag)
@@ -53,7 +53,7 @@ func Start(ctx context.Context) (addr string, stop func(), err error) {
 	}
 	if err != nil {
 		cancel()
-		return "", nil, fmt.Errorf("start the bare HTTP server: %w", err)
+		return "", 0, nil, fmt.Errorf("start the bare HTTP server: %w", err)
 	}
-	return addr, func() { cancel(); _ = cmd.Wait() }, nil
+	return addr, cmd.Process.Pid, func() { cancel(); _ = cmd.Wait() }, nil
 }

@@ -1,28 +1,34 @@
-// Package load drives an HTTP endpoint with a fixed number of keep-alive
+// Package load drives an HTTP/1.1 endpoint with a fixed number of keep-alive
 // connections, closed-loop (as fast as answers come) or open-loop (at a rate,
 // latency counted from when a request was due, so a stall is not hidden).
+//
+// The generator shares its cores with what it measures, so it does next to
+// nothing: requests are made beforehand, one thread serves all connections by
+// epoll, a request is one write and an answer, as a rule, one read.
 package load
 
 import (
 	"context"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"net/url"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/valyala/fasthttp"
+	"golang.org/x/sys/unix"
+
+	"github.com/databus-suite/databus/bench/internal/process"
 )
 
 // Config of one run.
 type Config struct {
-	URL         string
+	URL         string // http://host:port/path
 	ContentType string
+	Bodies      [][]byte // sent in turns
 	Conns       int
 	Duration    time.Duration
-	Rate        float64               // requests a second over all connections; 0 is closed-loop
-	Body        func(i uint64) []byte // body of the i-th request; must be safe for concurrent use
-	PerRequest  int                   // messages in one request, for the messages/s figure; 0 is 1
+	Rate        float64 // requests a second over all connections; 0 is closed-loop
+	PerRequest  int     // messages in one request, for the messages/s figure; 0 is 1
+	Server      int     // process whose CPU time is taken; 0: none
 }
 
 // Result of one run. Latencies are in microseconds.
@@ -32,6 +38,8 @@ type Result struct {
 	Elapsed          time.Duration
 	Latency          *hdrhistogram.Histogram
 	FirstError       string
+	ServerCPU        time.Duration // of Config.Server
+	LoadCPU          time.Duration // of the generator itself
 }
 
 // RPS is answered requests a second.
@@ -45,67 +53,64 @@ func (r Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Latency.ValueAtQuantile(q*100)) * time.Microsecond
 }
 
-// Run drives the endpoint until the duration is over or ctx ends. It fails
-// only where no request was answered.
+// Micros is a CPU time for each request, in microseconds.
+func (r Result) Micros(cpu time.Duration) float64 {
+	return float64(cpu.Nanoseconds()) / 1000 / float64(r.Requests)
+}
+
+// NewHistogram is what latencies are recorded in: from 1 µs to a minute, three digits.
+func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, 60_000_000, 3) }
+
+// Run drives the endpoint until the duration is over or ctx ends, and waits for
+// the answers that are still to come. It fails where a connection does, and
+// where no request was answered with a 2xx; other answers count as errors.
 func Run(ctx context.Context, c Config) (Result, error) {
-	if c.PerRequest == 0 {
-		c.PerRequest = 1
+	c.PerRequest = max(c.PerRequest, 1)
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Duration)
-	defer cancel()
-	uri := fasthttp.AcquireURI()
-	if err := uri.Parse(nil, []byte(c.URL)); err != nil {
-		return Result{}, fmt.Errorf("load: parse %s: %w", c.URL, err)
+	requests := make([][]byte, len(c.Bodies))
+	for i, b := range c.Bodies {
+		requests[i] = fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+			u.RequestURI(), u.Host, c.ContentType, len(b), b)
 	}
-	host := string(uri.Host())
-	var next, done, failed atomic.Uint64
-	var firstErr atomic.Value
-	hists := make([]*hdrhistogram.Histogram, c.Conns)
+	l, err := newLoop(u.Host, requests, c)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %s: %w", c.URL, err)
+	}
+	defer l.close()
+	before, own, err := used(c.Server)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
+	}
 	start := time.Now()
-	var wg sync.WaitGroup
-	for w := range c.Conns {
-		hists[w] = hdrhistogram.New(1, 60_000_000, 3)
-		wg.Go(func() {
-			client := &fasthttp.HostClient{Addr: host, MaxConns: 1, MaxIdleConnDuration: time.Minute}
-			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-			req.SetRequestURI(c.URL)
-			req.Header.SetMethod(fasthttp.MethodPost)
-			req.Header.SetContentType(c.ContentType)
-			for ctx.Err() == nil {
-				i := next.Add(1) - 1
-				due := time.Now()
-				if c.Rate > 0 {
-					due = start.Add(time.Duration(float64(i) / c.Rate * float64(time.Second)))
-					if wait := time.Until(due); wait > 0 {
-						select {
-						case <-time.After(wait):
-						case <-ctx.Done():
-							return
-						}
-					}
-				}
-				req.SetBodyRaw(c.Body(i))
-				err := client.Do(req, resp)
-				if err != nil || resp.StatusCode()/100 != 2 {
-					failed.Add(1)
-					firstErr.CompareAndSwap(nil, fmt.Sprintf("status %d, %v: %.200s", resp.StatusCode(), err, resp.Body()))
-					continue
-				}
-				done.Add(1)
-				_ = hists[w].RecordValue(max(1, time.Since(due).Microseconds()))
-			}
-		})
+	if err := l.run(ctx, start); err != nil {
+		return Result{}, fmt.Errorf("load: %s: %w", c.URL, err)
 	}
-	wg.Wait()
-	res := Result{Requests: done.Load(), Errors: failed.Load(), PerRequest: c.PerRequest, Elapsed: time.Since(start), Latency: hdrhistogram.New(1, 60_000_000, 3)}
-	for _, h := range hists {
-		res.Latency.Merge(h)
+	res := l.result
+	res.PerRequest, res.Elapsed = c.PerRequest, time.Since(start)
+	after, ownAfter, err := used(c.Server)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
 	}
-	if s, ok := firstErr.Load().(string); ok {
-		res.FirstError = s
-	}
+	res.ServerCPU, res.LoadCPU = after-before, ownAfter-own
 	if res.Requests == 0 {
 		return res, fmt.Errorf("load: %s answered none of %d requests with a 2xx; first: %s", c.URL, res.Errors, res.FirstError)
 	}
 	return res, nil
+}
+
+// used is the CPU time of the server and of this process.
+func used(pid int) (server, own time.Duration, err error) {
+	if pid != 0 {
+		if server, err = process.CPU(pid); err != nil {
+			return 0, 0, err
+		}
+	}
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, 0, fmt.Errorf("getrusage: %w", err)
+	}
+	return server, time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }

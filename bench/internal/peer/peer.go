@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/databus-suite/databus/bench/internal/ports"
 )
 
 // ErrMissing says that a peer's binary was not built.
@@ -97,43 +99,35 @@ func Start(ctx context.Context, root string, s Spec) (*Process, error) {
 	}
 }
 
-// FreeAddr gives a loopback address that was free a moment ago.
-func FreeAddr() (addr, port string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "127.0.0.1:0", "0"
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ = net.SplitHostPort(l.Addr().String())
-	return l.Addr().String(), port
-}
-
 // Dapr is Dapr's sidecar with its in-memory pub/sub, which stores nothing.
-func Dapr() (s Spec, publishURL string) {
-	addr, port := FreeAddr()
-	_, grpcPort := FreeAddr()
-	_, internalPort := FreeAddr()
-	_, metricsPort := FreeAddr()
+func Dapr() (s Spec, publishURL string, err error) {
+	var addr, port, grpcPort, internalPort, metricsPort string
+	addr, port, err = ports.Free()
+	for _, p := range []*string{&grpcPort, &internalPort, &metricsPort} {
+		if err == nil {
+			_, *p, err = ports.Free()
+		}
+	}
 	return Spec{Name: "daprd", Addr: addr,
 		Files: map[string]string{"components/pubsub.yaml": "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: pubsub\nspec:\n  type: pubsub.in-memory\n  version: v1\n"},
 		Args: func(dir string) []string {
 			return []string{"--app-id", "bench", "--mode", "standalone", "--resources-path", filepath.Join(dir, "components"), "--dapr-http-port", port,
 				"--dapr-grpc-port", grpcPort, "--dapr-internal-grpc-port", internalPort, "--metrics-port", metricsPort, "--dapr-listen-addresses", "127.0.0.1",
 				"--log-level", "warn", "--placement-host-address", ""}
-		}}, "http://" + addr + "/v1.0/publish/pubsub/bench"
+		}}, "http://" + addr + "/v1.0/publish/pubsub/bench", err
 }
 
 // Benthos takes HTTP posts and appends them to a file, which it does not sync.
-func Benthos() (s Spec, publishURL string) {
-	addr, _ := FreeAddr()
+func Benthos() (s Spec, publishURL string, err error) {
+	addr, _, err := ports.Free()
 	return Spec{Name: "benthos", Addr: addr,
 		Files: map[string]string{"config.yaml": "http:\n  enabled: false\nlogger:\n  level: WARN\ninput:\n  http_server:\n    address: " + addr + "\n    path: /post\noutput:\n  file:\n    path: ./out\n    codec: lines\n"},
-		Args:  func(string) []string { return []string{"-c", "config.yaml"} }}, "http://" + addr + "/post"
+		Args:  func(string) []string { return []string{"-c", "config.yaml"} }}, "http://" + addr + "/post", err
 }
 
 // Otelcol takes OTLP logs over HTTP into a persistent queue that an exporter sends on to sink.
-func Otelcol(sink string) (s Spec, publishURL string) {
-	addr, _ := FreeAddr()
+func Otelcol(sink string) (s Spec, publishURL string, err error) {
+	addr, _, err := ports.Free()
 	config := `
 receivers:
   otlp:
@@ -163,5 +157,5 @@ service:
       exporters: [otlphttp]
 `
 	return Spec{Name: "otelcol", Addr: addr, Files: map[string]string{"config.yaml": config},
-		Args: func(string) []string { return []string{"--config", "file:config.yaml"} }}, "http://" + addr + "/v1/logs"
+		Args: func(string) []string { return []string{"--config", "file:config.yaml"} }}, "http://" + addr + "/v1/logs", err
 }

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/databus-suite/databus/bench/internal/ports"
 )
 
 // Suite is a running `databus dev`.
@@ -51,7 +53,7 @@ func Start(ctx context.Context, root string) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	offset, err := freeOffset()
+	offset, err := ports.Offset(8080, 8081, 8090, 8091, 8100, 8101, 8110, 8111, 9092)
 	if err != nil {
 		return nil, err
 	}
@@ -117,25 +119,6 @@ func (s *Suite) Stop() {
 	}
 	_ = s.log.Close()
 	_ = os.RemoveAll(s.Dir)
-}
-
-// freeOffset finds an offset at which every default port of the suite is free.
-func freeOffset() (int, error) {
-	for offset := 20000; offset < 40000; offset += 250 {
-		free := true
-		for _, port := range []int{8080, 8081, 8090, 8091, 8100, 8101, 8110, 8111, 9092} {
-			l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset)))
-			if err != nil {
-				free = false
-				break
-			}
-			_ = l.Close()
-		}
-		if free {
-			return offset, nil
-		}
-	}
-	return 0, errors.New("suite: no free block of ports between 28080 and 48111")
 }
 
 // CreateChannel makes a channel with a config, as JSON; {} is every default.
