@@ -97,7 +97,7 @@ func run(ctx context.Context, o *options, chosen []string, only string) (err err
 	return nil
 }
 
-// bench is the URL of a channel's events on a suite's agent.
+// eventsURL is where a suite's agent takes a channel's events.
 func eventsURL(s *suite.Suite, channel string) string {
 	return "http://" + s.Addr(8080) + "/v1/channels/" + channel + "/events"
 }

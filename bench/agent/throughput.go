@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/databus-suite/databus/bench/internal/bare"
 	"github.com/databus-suite/databus/bench/internal/load"
 	"github.com/databus-suite/databus/bench/internal/peer"
@@ -19,11 +21,14 @@ import (
 
 // target is one thing that takes events, with its figures of all rounds.
 type target struct {
-	name, url, contentType        string
-	stream                        string // address of a gRPC port, instead of url
-	per                           int    // messages in a request; 0 is 1
-	bodies                        [][]byte
-	server                        int // process that answers
+	name, url, contentType string
+	stream                 string // address of a gRPC port, instead of url
+	per                    int    // messages in a request; 0 is 1
+	bodies                 [][]byte
+	server                 int // process that answers
+	// start starts a peer for one turn only, so that what it has left to do (a queue to drain, pages to write back) costs no
+	// other its turn. Nil: the target runs all the while.
+	start                         func() (peer.Spec, string, error)
 	rps, mps, p50, p99, p999, cpu []float64
 }
 
@@ -43,31 +48,51 @@ func throughput(ctx context.Context, o *options) error {
 	if err := s.CreateChannel(ctx, "bench", `{"batch":{"adaptive":true}}`); err != nil {
 		return err
 	}
-	peers, stopPeers, err := startPeers(ctx, o, bareAddr)
-	if err != nil {
-		return err
-	}
-	defer stopPeers()
-	all := append([]*target{
+	all := []*target{
 		{name: "bare net/http", url: "http://" + bareAddr + "/", bodies: o.events, server: barePID},
 		{name: "databus REST, one message, DURABLE", url: eventsURL(s, "bench"), bodies: o.events, server: s.PID()},
 		{name: "databus NDJSON, DURABLE", url: eventsURL(s, "bench"), contentType: "application/x-ndjson", per: o.lines,
 			bodies: ndjson(o.events, o.lines), server: s.PID()},
 		{name: "databus gRPC PublishStream, one stream, DURABLE", stream: s.Addr(8081), per: o.lines, server: s.PID()},
-	}, peers...)
+		{name: "Dapr 1.14 → in-memory pub/sub, stores nothing", start: peer.Dapr, bodies: o.events},
+		{name: "Benthos 4 http_server → file, no sync", start: peer.Benthos, bodies: o.events},
+		{name: "OTel collector, persistent queue, no sync", start: func() (peer.Spec, string, error) { return peer.Otelcol(bareAddr) }, bodies: otlpLogs(o.events)},
+	}
 	for round := range o.rounds {
 		fmt.Fprintf(os.Stderr, "throughput, round %d of %d\n", round+1, o.rounds)
 		for _, t := range all {
 			if !o.only.MatchString(t.name) {
 				continue
 			}
-			if err := t.measure(ctx, o); err != nil {
+			err := t.turn(ctx, o)
+			if errors.Is(err, peer.ErrMissing) {
+				fmt.Fprintln(os.Stderr, "left out:", err)
+			} else if err != nil {
 				return fmt.Errorf("%s: %w", t.name, err)
 			}
 		}
 	}
 	printThroughput(os.Stdout, o, all)
 	return nil
+}
+
+// turn measures a target with nothing left over from the one before.
+func (t *target) turn(ctx context.Context, o *options) error {
+	unix.Sync()
+	if t.start == nil {
+		return t.measure(ctx, o)
+	}
+	spec, url, err := t.start()
+	if err != nil {
+		return err
+	}
+	p, err := peer.Start(ctx, o.root, spec)
+	if err != nil {
+		return err
+	}
+	defer p.Stop()
+	t.url, t.server = url, p.PID()
+	return t.measure(ctx, o)
 }
 
 func (t *target) measure(ctx context.Context, o *options) error {
@@ -119,45 +144,6 @@ func otlpLogs(events [][]byte) [][]byte {
 			time.Now().UnixNano(), strconv.QuoteToASCII(string(e)))
 	}
 	return bodies
-}
-
-// startPeers starts every peer that is built.
-func startPeers(ctx context.Context, o *options, sink string) (targets []*target, stop func(), err error) {
-	var running []*peer.Process
-	stop = func() {
-		for _, p := range running {
-			p.Stop()
-		}
-	}
-	for _, x := range []struct {
-		name   string
-		spec   func() (peer.Spec, string, error)
-		bodies [][]byte
-	}{
-		{"Dapr 1.14 → in-memory pub/sub, stores nothing", peer.Dapr, o.events},
-		{"Benthos 4 http_server → file, no sync", peer.Benthos, o.events},
-		{"OTel collector, persistent queue, no sync", func() (peer.Spec, string, error) { return peer.Otelcol(sink) }, otlpLogs(o.events)},
-	} {
-		if !o.only.MatchString(x.name) {
-			continue
-		}
-		spec, url, err := x.spec()
-		var p *peer.Process
-		if err == nil {
-			p, err = peer.Start(ctx, o.root, spec)
-		}
-		if errors.Is(err, peer.ErrMissing) {
-			fmt.Fprintln(os.Stderr, "left out:", err)
-			continue
-		}
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		running = append(running, p)
-		targets = append(targets, &target{name: x.name, url: url, bodies: x.bodies, server: p.PID()})
-	}
-	return targets, stop, nil
 }
 
 func printThroughput(w io.Writer, o *options, targets []*target) {

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+
+	"github.com/databus-suite/databus/bench/internal/ports"
 )
 
 // Flag is the argument that makes a benchmark's binary be the server.
@@ -18,7 +20,11 @@ const Flag = "-bare-http"
 
 // Serve answers every request once its body is read, until ctx ends. It prints its address first.
 func Serve(ctx context.Context) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, _, err := ports.Free()
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}

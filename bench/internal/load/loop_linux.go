@@ -18,7 +18,7 @@ const patience = 30 * time.Second
 type loop struct {
 	epoll, timer int // timer: -1 in a closed loop
 	conns        []conn
-	free         []*conn // without a request, in an open loop
+	free         []*conn // without a request, in an open loop; the longest free is the first, so that all take turns
 	requests     [][]byte
 	next         uint64 // request to send
 	due          uint64 // requests whose time has come, in an open loop
@@ -206,8 +206,8 @@ func (l *loop) tick(over bool) error {
 // sendDue sends what is due on the connections that are free; the rest waits for one, and the wait counts.
 func (l *loop) sendDue(over bool) error {
 	for !over && l.next < l.due && len(l.free) > 0 {
-		c := l.free[len(l.free)-1]
-		l.free = l.free[:len(l.free)-1]
+		c := l.free[0]
+		l.free = append(l.free[:0], l.free[1:]...)
 		due := l.start.Add(time.Duration(float64(l.next+1) / l.rate * float64(time.Second)))
 		if err := l.send(c, due); err != nil {
 			return err

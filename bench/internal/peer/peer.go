@@ -46,6 +46,7 @@ func (p *Process) Stop() {
 // Spec says how a peer is started.
 type Spec struct {
 	Name  string
+	Bin   string            // path of the binary under the repository's root; empty: bin/peers/NAME
 	Files map[string]string // written to the peer's directory first
 	Args  func(dir string) []string
 	Addr  string // accepts connections once the peer is up
@@ -54,6 +55,9 @@ type Spec struct {
 // Start starts a peer from bin/peers and waits until it accepts connections.
 func Start(ctx context.Context, root string, s Spec) (*Process, error) {
 	bin := filepath.Join(root, "bin", "peers", s.Name)
+	if s.Bin != "" {
+		bin = filepath.Join(root, s.Bin)
+	}
 	if _, err := os.Stat(bin); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrMissing)
 	}

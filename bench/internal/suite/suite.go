@@ -123,16 +123,26 @@ func (s *Suite) Stop() {
 
 // CreateChannel makes a channel with a config, as JSON; {} is every default.
 func (s *Suite) CreateChannel(ctx context.Context, name, config string) error {
-	return s.post(ctx, "/v1/channels", fmt.Sprintf(`{"name":%q,"config":%s}`, name, config))
+	return CreateChannel(ctx, s.Addr(8090), name, config)
+}
+
+// CreateChannel makes a channel on the broker whose HTTP address is given, with a config, as JSON; {} is every default.
+func CreateChannel(ctx context.Context, broker, name, config string) error {
+	return post(ctx, "http://"+broker+"/v1/channels", fmt.Sprintf(`{"name":%q,"config":%s}`, name, config))
 }
 
 // CreateTopic makes a topic with some partitions.
 func (s *Suite) CreateTopic(ctx context.Context, name string, partitions int) error {
-	return s.post(ctx, "/v1/topics", fmt.Sprintf(`{"name":%q,"partitions":%d}`, name, partitions))
+	return CreateTopic(ctx, s.Addr(8090), name, partitions)
 }
 
-func (s *Suite) post(ctx context.Context, path, body string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr(8090)+path, strings.NewReader(body))
+// CreateTopic makes a topic with some partitions on the broker whose HTTP address is given.
+func CreateTopic(ctx context.Context, broker, name string, partitions int) error {
+	return post(ctx, "http://"+broker+"/v1/topics", fmt.Sprintf(`{"name":%q,"partitions":%d}`, name, partitions))
+}
+
+func post(ctx context.Context, url, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -144,7 +154,7 @@ func (s *Suite) post(ctx context.Context, path, body string) error {
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(resp.Body)
-		return fmt.Errorf("POST %s: status %d: %s", path, resp.StatusCode, text)
+		return fmt.Errorf("POST %s: status %d: %s", url, resp.StatusCode, text)
 	}
 	return nil
 }
