@@ -27,7 +27,7 @@ func latency(ctx context.Context, o *options) error {
 	var t target
 	for round := range o.rounds {
 		fmt.Fprintf(os.Stderr, "latency, round %d of %d\n", round+1, o.rounds)
-		r, err := load.Run(ctx, load.Config{URL: eventsURL(s, "bench"), ContentType: "application/json", Conns: 4 * o.conns, Duration: o.duration,
+		r, err := load.Run(ctx, load.Config{URL: eventsURL(s, "bench"), ContentType: "application/json", Conns: o.conns, Duration: o.duration,
 			Bodies: o.events, Rate: o.rate, Server: s.PID()})
 		if err == nil {
 			err = t.add(r)

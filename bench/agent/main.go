@@ -28,6 +28,7 @@ type options struct {
 	duration                         time.Duration
 	only                             *regexp.Regexp
 	producers                        int
+	messages                         int // of each producer
 	each                             float64
 	root, corpus                     string
 	events                           [][]byte
@@ -45,14 +46,14 @@ var parts = []struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.conns, "conns", 64, "keep-alive connections of the load")
-	flag.IntVar(&o.rounds, "rounds", 3, "rounds; each measures everything once, medians are printed")
+	flag.IntVar(&o.conns, "conns", 256, "keep-alive connections of the load")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, medians are printed")
 	flag.IntVar(&o.eventBytes, "event", 1024, "bytes of a JSON event, about")
 	flag.IntVar(&o.lines, "lines", 100, "messages in one NDJSON request or one gRPC stream request")
 	flag.Float64Var(&o.rate, "rate", 5000, "requests/s of the latency measurement")
 	flag.IntVar(&o.producers, "producers", 200, "producers of the last part")
 	flag.Float64Var(&o.each, "each", 50, "messages/s of each producer")
-	flag.DurationVar(&o.duration, "duration", 4*time.Second, "of each measurement")
+	flag.DurationVar(&o.duration, "duration", 2*time.Second, "of each measurement; of the producers' twice that")
 	chosen := flag.String("parts", "throughput,latency,producers", "what to measure")
 	only := flag.String("only", "", "regular expression: measure the throughput of these rows only")
 	beBare := flag.Bool("bare-http", false, "internal: be the bare HTTP server")
@@ -81,6 +82,7 @@ func run(ctx context.Context, o *options, chosen []string, only string) (err err
 	if o.events, o.corpus, err = corpus.Small(o.root, o.eventBytes); err != nil {
 		return err
 	}
+	o.messages = int(2 * o.duration.Seconds() * o.each)
 	ran := 0
 	for _, p := range parts {
 		if !slices.Contains(chosen, p.name) {

@@ -46,7 +46,7 @@ func producers(ctx context.Context, o *options) error {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
 	}
-	fmt.Printf("\n%d producers × %.0f messages/s of about %d bytes for %v, DURABLE:\n\n", o.producers, o.each, o.eventBytes, o.duration)
+	fmt.Printf("\n%d producers × %.0f messages/s of about %d bytes for %v, DURABLE, linger 5 ms:\n\n", o.producers, o.each, o.eventBytes, 2*o.duration)
 	t := report.Table{Head: []string{"", "messages/s", "broker requests/s", "messages/request", "broker CPU µs/message", "agent CPU µs/message", "bytes/message on disk", "p50 ms", "p99 ms"}}
 	for i, way := range ways {
 		r := rows[i]
@@ -92,7 +92,7 @@ func oneWay(ctx context.Context, o *options, direct bool) (out outcome, err erro
 		out.result, err = straight(ctx, grpcAddr, o)
 	} else {
 		out.result, err = load.Run(ctx, load.Config{URL: "http://" + agentAddr + "/v1/channels/bench/events", ContentType: "application/json",
-			Bodies: o.events, Conns: o.producers, Duration: o.duration, Rate: float64(o.producers) * o.each})
+			Bodies: o.events, Conns: o.producers, Duration: 2 * o.duration, Rate: float64(o.producers) * o.each})
 	}
 	if err == nil && out.result.Errors > 0 {
 		err = fmt.Errorf("%d messages failed; first: %s", out.result.Errors, out.result.FirstError)

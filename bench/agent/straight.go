@@ -60,15 +60,14 @@ func (r *straightRun) producer(ctx context.Context, i int, log brokerv1.LogServi
 	if err != nil {
 		return err
 	}
-	messages := int(r.o.duration.Seconds() * r.o.each)
-	due := make(chan time.Time, messages) // when each request whose answer has not come was due
+	due := make(chan time.Time, r.o.messages) // when each request whose answer has not come was due
 	ended := make(chan error, 1)
 	go func() { ended <- r.answers(stream, due) }()
 	every := time.Duration(float64(time.Second) / r.o.each)
 	// They begin one after the other, as the requests of load.Run do.
 	at := r.start.Add(time.Duration(i) * every / time.Duration(r.o.producers))
 	builder := recordbatch.NewBuilder(recordbatch.BuilderOptions{Codec: recordbatch.Zstd})
-	for n := range messages {
+	for n := range r.o.messages {
 		select {
 		case <-time.After(time.Until(at)):
 		case err := <-ended:
