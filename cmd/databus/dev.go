@@ -50,6 +50,7 @@ type endpoint struct {
 
 func (c *devCmd) Run(ctx context.Context, term *terminal) (err error) {
 	started := time.Now()
+	tuneGC(broker.DefaultMemoryBytes, databus.DefaultMemoryBytes)
 	endpoints, err := c.endpoints()
 	if err != nil {
 		return err

@@ -67,6 +67,7 @@ func (c *brokerCmd) Run(ctx context.Context, term *terminal) error {
 	if c.CheckConfig {
 		return c.checked(term)
 	}
+	tuneGC(int64(cfg.MemoryBytes))
 	return serve(ctx, term, "broker", cfg.Telemetry, cfg.Log, func(log *slog.Logger, t *telemetry.Telemetry) (service, error) {
 		return broker.New(ctx, cfg, broker.Deps{Logger: log, Telemetry: t, OpenAPI: gen.OpenAPI,
 			HTTPConfiguredBy: "http_addr in the broker's config or DATABUS_BROKER_HTTP_ADDR",
@@ -101,6 +102,7 @@ func (c *agentCmd) Run(ctx context.Context, term *terminal) error {
 	if c.CheckConfig {
 		return c.checked(term)
 	}
+	tuneGC(int64(cfg.MemoryBytes))
 	r, err := newRestart(term, cfg.Log)
 	if err != nil {
 		return err
