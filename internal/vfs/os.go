@@ -70,7 +70,14 @@ func (OS) Lock(name string) (io.Closer, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	return f, nil
+	return lock{f}, nil
+}
+
+// lock is released explicitly: a process that is being started has the descriptor too, until it runs its own program.
+type lock struct{ f *os.File }
+
+func (l lock) Close() error {
+	return errors.Join(unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
 func (OS) Free(dir string) (free, total uint64, err error) {
