@@ -103,7 +103,8 @@ func (s *Server) Close() {
 	s.stop.Do(func() {
 		s.nats.Shutdown()
 		s.nats.WaitForShutdown()
-		_ = s.lock.Close() // the kernel drops the lock with the descriptor
+		_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN) // a process that is being started may have the descriptor too
+		_ = s.lock.Close()
 	})
 }
 

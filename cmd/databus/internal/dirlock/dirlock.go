@@ -77,7 +77,9 @@ func (l *Lock) Note(addresses map[string]string) error {
 
 // Release gives the directory up. The file stays: to remove it could remove the lock of a process that just took it.
 func (l *Lock) Release() error {
-	return errors.Join(l.file.Truncate(0), l.file.Close())
+	err := l.file.Truncate(0)
+	// A process that is being started may have the descriptor too, so closing it alone may not let go at once.
+	return errors.Join(err, unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
 }
 
 // readHolder reads the note as far as there is one; whoever holds the lock may be just writing it.
