@@ -44,29 +44,7 @@ func (t *target) measureStream(ctx context.Context, o *options) error {
 	res := load.Result{PerRequest: o.lines, Latency: load.NewHistogram()}
 	sent := make(chan time.Time, inFlight)
 	ended := make(chan error, 1)
-	go func() {
-		for {
-			resp, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				ended <- nil
-				return
-			}
-			if err == nil && resp.GetError() != nil {
-				err = fmt.Errorf("request %d: %s", resp.GetSequence(), resp.GetError().GetMessage())
-			}
-			for _, r := range resp.GetResults() {
-				if err == nil && r.GetError() != nil {
-					err = fmt.Errorf("request %d: %s", resp.GetSequence(), r.GetError().GetMessage())
-				}
-			}
-			if err != nil {
-				ended <- err
-				return
-			}
-			res.Requests++
-			_ = res.Latency.RecordValue(max(1, time.Since(<-sent).Microseconds()))
-		}
-	}()
+	go func() { ended <- answers(stream, &res, sent) }()
 	before, err := process.CPU(t.server)
 	if err != nil {
 		return err
@@ -95,4 +73,27 @@ func (t *target) measureStream(ctx context.Context, o *options) error {
 	}
 	res.ServerCPU = after - before
 	return t.add(res)
+}
+
+// answers counts what the stream answers until it ends. sent has the time of each request, in order.
+func answers(stream grpc.BidiStreamingClient[databusv1.PublishStreamRequest, databusv1.PublishStreamResponse], res *load.Result, sent <-chan time.Time) error {
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && resp.GetError() != nil {
+			err = fmt.Errorf("request %d: %s", resp.GetSequence(), resp.GetError().GetMessage())
+		}
+		for _, r := range resp.GetResults() {
+			if err == nil && r.GetError() != nil {
+				err = fmt.Errorf("request %d: %s", resp.GetSequence(), r.GetError().GetMessage())
+			}
+		}
+		if err != nil {
+			return err
+		}
+		res.Requests++
+		_ = res.Latency.RecordValue(max(1, time.Since(<-sent).Microseconds()))
+	}
 }
