@@ -199,15 +199,16 @@ func (c *committer) prepare(parts []*Partition) []*Partition {
 	for _, p := range parts {
 		p.mu.Lock()
 		need := p.needsSegment()
-		if need {
+		switch {
+		case p.com != c: // it was put in this list while it moved: only one committer may write to it
+			p.queueLocked()
+		case need:
 			p.queued = false
-		}
-		p.mu.Unlock()
-		if need {
 			moving = append(moving, p)
-		} else {
+		default:
 			ready = append(ready, p)
 		}
+		p.mu.Unlock()
 	}
 	if len(moving) == 0 {
 		return ready
@@ -216,9 +217,6 @@ func (c *committer) prepare(parts []*Partition) []*Partition {
 	parallel(moving, func(p *Partition) { p.renew() })
 	for _, p := range moving {
 		p.mu.Lock()
-		if p.closing {
-			p.com = c // the other directory's committer may have ended
-		}
 		mine := p.com == c && !p.needsSegment() && p.err == nil && !p.queued
 		if !mine {
 			p.requeueLocked()
@@ -233,9 +231,13 @@ func (c *committer) prepare(parts []*Partition) []*Partition {
 
 // requeueLocked puts the partition in its committer's list again when something is pending; mu is held.
 func (p *Partition) requeueLocked() {
-	if p.queued || len(p.pending)+len(p.requeue) == 0 {
-		return
+	if !p.queued && len(p.pending)+len(p.requeue) > 0 {
+		p.queueLocked()
 	}
+}
+
+// queueLocked puts the partition in its committer's list; mu is held.
+func (p *Partition) queueLocked() {
 	p.queued = true
 	n := 0
 	for _, e := range p.pending {

@@ -286,3 +286,42 @@ func TestMemoryBoundPushesBack(t *testing.T) {
 		t.Errorf("append larger than the buffers: %v", err)
 	}
 }
+
+// TestMovesBetweenDirectoriesUnderLoad: a partition whose segments roll from directory to directory is written to by one
+// committer at a time, and by the last one until everything is written.
+func TestMovesBetweenDirectoriesUnderLoad(t *testing.T) {
+	t.Parallel()
+	const appends, writers, partitions = 600, 4, 2
+	cfg := Config{Dirs: []string{t.TempDir(), t.TempDir(), t.TempDir()}}
+	pcfg := PartitionConfig{SegmentBytes: 1500}
+	l := testLog(t, cfg)
+	h := newHistory()
+	var writing, answering sync.WaitGroup
+	for n := range int32(partitions) {
+		p := testPartition(t, l, n, pcfg)
+		for w := range writers {
+			writing.Go(func() {
+				window := make(chan struct{}, 16)
+				for i := range appends {
+					v := fmt.Sprintf("%d/%d/%d", n, w, i)
+					window <- struct{}{}
+					answering.Add(1)
+					p.AppendAsync(t.Context(), batch(1, v), AppendOptions{Level: []Level{Durable, Durable, Buffered}[(w+i)%3]}, func(r AppendResult, err error) {
+						if err != nil {
+							t.Errorf("%s: %v", v, err)
+						}
+						h.ack(n, r.BaseOffset, []string{v})
+						<-window
+						answering.Done()
+					})
+				}
+			})
+		}
+	}
+	writing.Wait()
+	answering.Wait()
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, testLog(t, cfg), h.snapshot(), partitions, pcfg)
+}

@@ -115,6 +115,10 @@ func (l *Log) shutdown() error {
 		p.mu.Unlock()
 	}
 	l.keeper.close()
+	// All buffers are free once everything that was accepted is written or refused. No committer may end before: a
+	// partition can still move from one to the other.
+	_ = l.budget.Acquire(context.Background(), l.cfg.MemoryBytes/2)
+	l.budget.Release(l.cfg.MemoryBytes / 2)
 	var errs []error
 	for _, c := range l.committers {
 		c.close()
