@@ -222,3 +222,40 @@ func FuzzReplay(f *testing.F) {
 		_, _ = replayFile(b, file{name: "x", first: 1}, func(uint64, Entry) error { return nil })
 	})
 }
+
+// TestHeaderComesWithTheFirstFlush: a loss of power in the first flush of a file that is written over leaves nothing that
+// looks like damage.
+func TestHeaderComesWithTheFirstFlush(t *testing.T) {
+	mem := vfstest.NewMem()
+	fs := vfstest.NewFault(mem)
+	open := func(fsys vfs.FS) *Local {
+		j, err := OpenLocal("/j", Options{FS: fsys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Replay(func(uint64, Entry) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := open(fs)
+	one := []Entry{{Batches: [][]byte{make([]byte, 100)}}}
+	if _, err := j.Append(one); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Trim(^uint64(0)); err != nil {
+		t.Fatal(err)
+	}
+	fs.Set(func(op vfstest.Op, _ string) error {
+		if op == vfstest.OpSync {
+			return errors.New("the power fails")
+		}
+		return nil
+	})
+	if _, err := j.Append(one); err == nil {
+		t.Fatal("a flush that was not synced was acknowledged")
+	}
+	for seed := range uint64(100) {
+		open(mem.Crash(rand.New(rand.NewPCG(seed, 0))))
+	}
+}

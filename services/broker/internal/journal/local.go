@@ -148,6 +148,10 @@ func (j *Local) Append(entries []Entry) (uint64, error) {
 		}
 	}
 	j.bufs = j.bufs[:0]
+	if j.at == 0 { // together, so that a loss of power never leaves the flush without the header
+		j.bufs = append(j.bufs, fileHeader(j.files[len(j.files)-1].first))
+		size += fileHeaderSize
+	}
 	j.head, j.bufs = appendFrame(j.head[:0], j.bufs, j.files[len(j.files)-1].first, j.seq+1, entries)
 	if pad := size - bufsLen(j.bufs); pad > 0 {
 		j.bufs = append(j.bufs, j.pad[:pad])
@@ -175,7 +179,8 @@ func (j *Local) failed(op string, err error) error {
 	return j.err
 }
 
-// rotate begins a new file, over a spare one when there is one. Its name is durable before anything in it is.
+// rotate begins a new file, over a spare one when there is one. Its name is durable before anything in it is; its header
+// comes with the first flush.
 func (j *Local) rotate() error {
 	first := j.seq + 1
 	name := filepath.Join(j.dir, fmt.Sprintf("%020d%s", first, fileSuffix))
@@ -186,10 +191,6 @@ func (j *Local) rotate() error {
 			return err
 		}
 		j.spares = j.spares[:n-1]
-		// Nothing is written to it while a crash could bring its old name back.
-		if err := j.fs.SyncDir(j.dir); err != nil {
-			return err
-		}
 		f, err = j.fs.OpenFile(name, os.O_RDWR)
 	} else {
 		f, err = j.fs.OpenFile(name, os.O_RDWR|os.O_CREATE)
@@ -200,10 +201,8 @@ func (j *Local) rotate() error {
 	if err != nil {
 		return err
 	}
-	if _, err = f.WriteV([][]byte{fileHeader(first)}, 0); err == nil {
-		err = j.fs.SyncDir(j.dir)
-	}
-	if err != nil {
+	// Nothing is written to it while a crash could bring its old name back, or no name.
+	if err := j.fs.SyncDir(j.dir); err != nil {
 		f.Close()
 		return err
 	}
@@ -213,8 +212,8 @@ func (j *Local) rotate() error {
 	if n := len(j.files); n > 0 && j.files[n-1].name == name {
 		j.files = j.files[:n-1] // begun before and never used
 	}
-	j.out, j.at = f, fileHeaderSize
-	j.files = append(j.files, file{name: name, first: first, size: fileHeaderSize})
+	j.out, j.at = f, 0
+	j.files = append(j.files, file{name: name, first: first})
 	return nil
 }
 

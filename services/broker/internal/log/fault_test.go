@@ -325,3 +325,38 @@ func TestMovesBetweenDirectoriesUnderLoad(t *testing.T) {
 	}
 	verify(t, testLog(t, cfg), h.snapshot(), partitions, pcfg)
 }
+
+// TestDeleteRecordsWhileTheDirectoryIsGone: segments that the last checkpoint names stay until one is saved that does not.
+func TestDeleteRecordsWhileTheDirectoryIsGone(t *testing.T) {
+	t.Parallel()
+	mem := vfstest.NewMem()
+	fs := vfstest.NewFault(mem)
+	l := testLog(t, Config{Dirs: []string{"/a"}, FS: fs})
+	p := testPartition(t, l, 0, PartitionConfig{SegmentBytes: 200})
+	for i := range 20 {
+		mustAppend(t, p, AppendOptions{}, fmt.Sprint(i))
+	}
+	failing(fs, syscall.EIO, "", vfstest.OpSync)
+	if _, err := p.Append(t.Context(), batch(1, "refused"), AppendOptions{}); !errors.Is(err, ErrDirFailed) {
+		t.Fatalf("append: %v", err)
+	}
+	if _, err := p.DeleteRecords(t.Context(), 15); !errors.Is(err, ErrDirFailed) || !Retryable(err) {
+		t.Errorf("delete records: %v", err)
+	}
+	testPartition(t, testLog(t, Config{Dirs: []string{"/a"}, FS: mem.Crash(nothingLeft())}), 0, PartitionConfig{})
+	fs.Set(nil)
+	if err := l.RestoreDir("/a"); err != nil {
+		t.Fatal(err)
+	}
+	quiesce(l)
+	if start, err := p.DeleteRecords(t.Context(), 15); err != nil || start != 15 {
+		t.Fatalf("delete records after restore: %d, %v", start, err)
+	}
+	if n := p.Stats().Segments; n > 7 {
+		t.Errorf("%d segments are left for five records", n)
+	}
+	l2 := testLog(t, Config{Dirs: []string{"/a"}, FS: mem.Crash(nothingLeft())})
+	if got := readAll(t, testPartition(t, l2, 0, PartitionConfig{})); len(got) != 5 || got[15] != "15" {
+		t.Errorf("after a loss of power: %v", got)
+	}
+}

@@ -2,6 +2,7 @@ package log
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"time"
@@ -114,7 +115,7 @@ func (c *committer) flush(g *group) {
 	}
 }
 
-var errBroken = errors.New("an earlier sync of the segment failed")
+var errBroken = fmt.Errorf("%w: the partition has to move to another one first", ErrDirFailed)
 
 // useJournal decides where a group goes.
 func (l *Log) useJournal(items []*item) bool {

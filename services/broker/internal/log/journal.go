@@ -402,6 +402,9 @@ func (p *Partition) syncJournaled() error {
 	err := seg.Sync()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err != nil && p.active().Segment != seg.Segment {
+		return nil // it was synced and left meanwhile, and may be removed
+	}
 	if err != nil {
 		p.journaled = true
 		return err

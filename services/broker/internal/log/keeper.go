@@ -11,15 +11,25 @@ import (
 )
 
 // Checkpoint makes everything that is written durable in its segment and saves from where a recovery has to read. It
-// does nothing when nothing has changed.
+// does nothing when nothing has changed. While the partition moves away from a directory that failed it is an error that
+// matches ErrDirFailed.
 func (p *Partition) Checkpoint() error {
 	p.ck.Lock()
 	defer p.ck.Unlock()
+	return p.checkpoint()
+}
+
+// checkpoint is Checkpoint while ck is held.
+func (p *Partition) checkpoint() error {
 	p.mu.Lock()
 	p.ckWanted = false
-	if p.closed || p.broken || len(p.segs) == 0 || !p.metaDirty && p.ckDone == p.written && p.ckGen > 0 {
+	if p.closed || len(p.segs) == 0 || !p.metaDirty && p.ckDone == p.written && p.ckGen > 0 {
 		p.mu.Unlock()
 		return nil
+	}
+	if p.broken {
+		p.mu.Unlock()
+		return fmt.Errorf("checkpoint: %w", errBroken)
 	}
 	seg, at := p.active(), p.written
 	c := p.snapshot(at)
@@ -154,6 +164,9 @@ func (k *keeper) run() {
 
 // syncError deals with a failed sync or checkpoint outside of the committer.
 func (l *Log) syncError(p *Partition, err error) {
+	if errors.Is(err, errBroken) {
+		return // its directory failed before, and may be back by now
+	}
 	if isNoSpace(err) {
 		l.cfg.Logger.Warn("no space for a checkpoint", slog.String("topic", p.key.Topic), slog.Int("partition", int(p.key.Partition)), slog.Any("err", err))
 		return

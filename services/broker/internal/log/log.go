@@ -130,9 +130,12 @@ func (l *Log) shutdown() error {
 		p.shut()
 		if err != nil {
 			mu.Lock()
-			clean = false
+			defer mu.Unlock()
+			clean = false // what the segments do not have is in the journal
+			if errors.Is(err, errBroken) {
+				return // it was reported when its directory failed
+			}
 			errs = append(errs, p.errorf("close", err))
-			mu.Unlock()
 		}
 	})
 	if clean {

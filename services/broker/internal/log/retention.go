@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/databus-suite/databus/services/broker/internal/store"
 )
@@ -43,6 +44,8 @@ func (p *Partition) DeleteRecords(ctx context.Context, before int64) (logStart i
 
 // dropSegments removes the segments below the log start offset, once a checkpoint does not name them any more.
 func (p *Partition) dropSegments() error {
+	p.ck.Lock() // a compaction that puts its segment in the place of others must find them, or none of them
+	defer p.ck.Unlock()
 	p.mu.Lock()
 	n := 0
 	for n+1 < len(p.segs) && p.segs[n+1].Base() <= p.logStart {
@@ -52,7 +55,10 @@ func (p *Partition) dropSegments() error {
 	p.segs = p.segs[n:]
 	p.metaDirty = p.metaDirty || n > 0
 	p.mu.Unlock()
-	if err := p.Checkpoint(); err != nil {
+	if err := p.checkpoint(); err != nil {
+		p.mu.Lock()
+		p.segs = slices.Concat(gone, p.segs) // a checkpoint may still name them
+		p.mu.Unlock()
 		return err
 	}
 	var errs []error
