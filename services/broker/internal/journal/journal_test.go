@@ -246,8 +246,8 @@ func TestHeaderComesWithTheFirstFlush(t *testing.T) {
 	if err := j.Trim(^uint64(0)); err != nil {
 		t.Fatal(err)
 	}
-	fs.Set(func(op vfstest.Op, _ string) error {
-		if op == vfstest.OpSync {
+	fs.Set(func(op vfstest.Op, name string) error {
+		if op == vfstest.OpSync && filepath.Ext(name) == fileSuffix {
 			return errors.New("the power fails")
 		}
 		return nil
