@@ -78,7 +78,7 @@ func (b *Broker) open(ctx context.Context, deps Deps) error {
 	// The log locks its directories first: a second broker on them stops here and touches nothing.
 	if b.log, err = log.Open(ctx, log.Config{
 		Dirs: b.cfg.DataDirs, Logger: b.logger, Observer: m.observer(), //nolint:contextcheck // appends outlive it
-		MemoryBytes: int64(b.cfg.MemoryBytes),
+		MemoryBytes: int64(b.cfg.MemoryBytes), JournalBytes: int64(b.cfg.JournalBytes), CheckpointBytes: int64(b.cfg.CheckpointBytes),
 	}); err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ const (
 	DefaultGRPCAddr     = "127.0.0.1:8091"
 	DefaultDataDir      = "data/broker"
 	DefaultMemoryBytes  = 256 << 20
+	DefaultJournal      = 512 << 20
+	DefaultCheckpoint   = 64 << 20
 	DefaultMaxRequest   = 32 << 20
 	DefaultDrainTimeout = 15 * time.Second
 	DefaultPartitions   = topic.DefaultPartitions
@@ -35,6 +37,10 @@ type Config struct {
 	Defaults TopicDefaults `yaml:"defaults"`
 	// MemoryBytes bounds the log's buffers: half holds what is accepted and not yet written, half recent batches for readers.
 	MemoryBytes config.Size `yaml:"memory_bytes"`
+	// JournalBytes bounds the journal: at half of it the segments that rely on it are synced and it is trimmed.
+	JournalBytes config.Size `yaml:"journal_bytes"`
+	// CheckpointBytes is how much of a partition a start after a crash reads at most.
+	CheckpointBytes config.Size `yaml:"checkpoint_bytes"`
 	// MaxRequestBytes bounds a REST body and one Connect message.
 	MaxRequestBytes config.Size `yaml:"max_request_bytes"`
 	// DrainTimeout bounds how long a stop takes.
@@ -77,6 +83,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.HTTPAddr, DefaultHTTPAddr)
 	setDefault(&c.GRPCAddr, DefaultGRPCAddr)
 	setDefault(&c.MemoryBytes, DefaultMemoryBytes)
+	setDefault(&c.JournalBytes, DefaultJournal)
+	setDefault(&c.CheckpointBytes, DefaultCheckpoint)
 	setDefault(&c.MaxRequestBytes, DefaultMaxRequest)
 	setDefault(&c.DrainTimeout, DefaultDrainTimeout)
 	setDefault(&c.Defaults.Partitions, DefaultPartitions)
@@ -126,6 +134,10 @@ func (c Config) Validate() error {
 		return config.Invalid("defaults.partitions", "%d is not possible; use 1 to 10000", c.Defaults.Partitions)
 	case c.MemoryBytes < 0 || c.MemoryBytes > 0 && c.MemoryBytes < 64<<20:
 		return config.Invalid("memory_bytes", "%s is too little; give at least 64MiB", c.MemoryBytes)
+	case c.JournalBytes < 0 || c.JournalBytes > 0 && c.JournalBytes < 1<<20:
+		return config.Invalid("journal_bytes", "%s is too little; give at least 1MiB", c.JournalBytes)
+	case c.CheckpointBytes < 0 || c.CheckpointBytes > 0 && c.CheckpointBytes < 64<<10:
+		return config.Invalid("checkpoint_bytes", "%s is too little; give at least 64KiB", c.CheckpointBytes)
 	case c.MaxRequestBytes < 0:
 		return config.Invalid("max_request_bytes", "%s is negative", c.MaxRequestBytes)
 	case c.DrainTimeout < 0:
