@@ -18,13 +18,15 @@ import (
 // inFlight are the batches that one stream of the stream part has under way.
 const inFlight = 32
 
-// makeBatch builds one batch of at least so many bytes from the events.
-func makeBatch(o *options, size int) ([]byte, error) {
+// makeBatch builds one batch of at least so many bytes from the events, and says how many records it has.
+func makeBatch(o *options, size int) (batch []byte, records int, err error) {
 	b := recordbatch.NewBuilder(recordbatch.BuilderOptions{})
 	for i := 0; b.Size() < size; i++ {
 		b.Append(time.Now().UnixMilli(), nil, o.events[i%len(o.events)], nil)
 	}
-	return b.Build(nil)
+	records = b.Count()
+	batch, err = b.Build(nil)
+	return batch, records, err
 }
 
 // streams measures one append stream of large batches to one partition beside grpc-go alone and beside the disk alone.
@@ -43,7 +45,7 @@ func streams(ctx context.Context, o *options) error {
 	t := report.Table{Head: []string{"batches of", "bare grpc-go, thrown away, MB/s", "databus BUFFERED, MB/s", "databus DURABLE, MB/s", "write + fdatasync, MB/s",
 		"BUFFERED / bare grpc-go", "DURABLE / bare grpc-go", "DURABLE / the slower of grpc-go and disk"}}
 	for _, size := range []int{64 << 10, 256 << 10, 1000 << 10} {
-		batch, err := makeBatch(o, size)
+		batch, _, err := makeBatch(o, size)
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,9 @@ type Process struct {
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// Dir is where the process runs.
+func (p *Process) Dir() string { return p.dir }
+
 // Kill ends the process as a crash would, and removes its directory as Stop does.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
