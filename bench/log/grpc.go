@@ -58,4 +58,3 @@ func (b *bareLog) FetchStream(_ *brokerv1.FetchStreamRequest, stream grpc.Server
 		}
 	}
 }
-

@@ -34,7 +34,7 @@ func recovery(ctx context.Context, o *options) error {
 	if s, err = startBroker(ctx, o, large, 1); err != nil {
 		return err
 	}
-	// Killed while it appends: what lies past the last checkpoint is there to be recovered.
+	// Killed right after the last answer: what lies past the last checkpoint is there to be recovered.
 	_, err = fill(ctx, o, s.grpc, 1000<<10, o.recover)
 	s.Kill()
 	if err != nil {
@@ -156,4 +156,3 @@ func touchAll(ctx context.Context, o *options, addr string) error {
 	}
 	return a.finish()
 }
-
