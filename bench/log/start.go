@@ -35,24 +35,24 @@ func recovery(ctx context.Context, o *options) error {
 		return err
 	}
 	// Killed right after the last answer: what lies past the last checkpoint is there to be recovered.
-	_, err = fill(ctx, o, s.grpc, 1000<<10, o.recover)
+	records, err := fill(ctx, o, s.grpc, 1000<<10, o.recover)
 	s.Kill()
 	if err != nil {
 		return err
 	}
 	t := report.Table{Head: []string{"", "ready after, ms", "more than with an empty partition, ms"}}
-	base, err := medianStart(ctx, o, empty)
+	base, err := medianStart(ctx, o, empty, 0)
 	if err != nil {
 		return err
 	}
 	t.Row("an empty partition, stopped cleanly", base, "")
 	unix.Sync()
-	killed, err := startTime(ctx, o, large) // and stopped cleanly afterwards
+	killed, err := startTime(ctx, o, large, records) // and stopped cleanly afterwards
 	if err != nil {
 		return err
 	}
 	t.Row(fmt.Sprintf("%d MiB, after SIGKILL", o.recover), killed, killed-base)
-	clean, err := medianStart(ctx, o, large)
+	clean, err := medianStart(ctx, o, large, records)
 	if err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func recovery(ctx context.Context, o *options) error {
 }
 
 // medianStart starts a broker in dir and stops it cleanly, each round: ms until it was ready.
-func medianStart(ctx context.Context, o *options, dir string) (float64, error) {
+func medianStart(ctx context.Context, o *options, dir string, records int64) (float64, error) {
 	var took []float64
 	for range o.rounds {
-		ms, err := startTime(ctx, o, dir)
+		ms, err := startTime(ctx, o, dir, records)
 		if err != nil {
 			return 0, err
 		}
@@ -75,14 +75,20 @@ func medianStart(ctx context.Context, o *options, dir string) (float64, error) {
 	return report.Median(took), nil
 }
 
-func startTime(ctx context.Context, o *options, dir string) (float64, error) {
+// startTime is one start, in ms. The last of the partition's records must be there.
+func startTime(ctx context.Context, o *options, dir string, records int64) (float64, error) {
 	start := time.Now()
 	s, err := startBroker(ctx, o, dir, 0)
 	if err != nil {
 		return 0, err
 	}
 	took := time.Since(start)
-	s.Stop()
+	defer s.Stop()
+	if records > 0 {
+		if _, err := fetchFrom(ctx, s.grpc, records-1, 1); err != nil {
+			return 0, fmt.Errorf("the last record: %w", err)
+		}
+	}
 	return float64(took.Microseconds()) / 1000, nil
 }
 
