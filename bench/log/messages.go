@@ -186,7 +186,11 @@ func (x *system) steady(ctx context.Context, o *options, rate float64) error {
 		}
 	}, func(i int, c client) error {
 		for n := range perClient {
-			time.Sleep(time.Until(at(i, n)))
+			select {
+			case <-time.After(time.Until(at(i, n))):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 			if err := c.send(o.events[(i+n)%len(o.events)]); err != nil {
 				return err
 			}
