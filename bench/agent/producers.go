@@ -4,16 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/databus-suite/databus/bench/internal/load"
 	"github.com/databus-suite/databus/bench/internal/peer"
-	"github.com/databus-suite/databus/bench/internal/ports"
 	"github.com/databus-suite/databus/bench/internal/process"
 	"github.com/databus-suite/databus/bench/internal/report"
 	"github.com/databus-suite/databus/bench/internal/suite"
@@ -65,7 +62,7 @@ func producers(ctx context.Context, o *options) error {
 
 // oneWay measures a broker, and an agent where there is one, that have nothing else to do.
 func oneWay(ctx context.Context, o *options, direct bool) (out outcome, err error) {
-	broker, httpAddr, grpcAddr, err := startService(ctx, o.root, "broker", "data_dirs: [data]\n")
+	broker, httpAddr, grpcAddr, err := peer.Databus(ctx, o.root, "", "broker", "data_dirs: [data]\n")
 	if err != nil {
 		return out, err
 	}
@@ -79,7 +76,7 @@ func oneWay(ctx context.Context, o *options, direct bool) (out outcome, err erro
 	var agent *peer.Process
 	var agentAddr string
 	if !direct {
-		if agent, agentAddr, _, err = startService(ctx, o.root, "agent", "data_dir: data\nbroker: {grpc_addr: "+grpcAddr+"}\n"); err != nil {
+		if agent, agentAddr, _, err = peer.Databus(ctx, o.root, "", "agent", "data_dir: data\nbroker: {grpc_addr: "+grpcAddr+"}\n"); err != nil {
 			return out, err
 		}
 		defer agent.Stop()
@@ -112,64 +109,9 @@ func oneWay(ctx context.Context, o *options, direct bool) (out outcome, err erro
 	return out, nil
 }
 
-// startService starts one service of bin/databus by itself, and waits until it is ready.
-func startService(ctx context.Context, root, name, config string) (p *peer.Process, httpAddr, grpcAddr string, err error) {
-	httpAddr, _, err = ports.Free()
-	if err == nil {
-		grpcAddr, _, err = ports.Free()
-	}
-	if err != nil {
-		return nil, "", "", err
-	}
-	p, err = peer.Start(ctx, root, peer.Spec{Name: name, Bin: filepath.Join("bin", "databus"), Addr: httpAddr,
-		Files: map[string]string{"config.yaml": "http_addr: " + httpAddr + "\ngrpc_addr: " + grpcAddr + "\n" + config},
-		Args:  func(string) []string { return []string{name, "--config", "config.yaml"} }})
-	if err != nil {
-		return nil, "", "", err
-	}
-	if err := ready(ctx, httpAddr); err != nil {
-		p.Stop()
-		return nil, "", "", fmt.Errorf("%s: %w", name, err)
-	}
-	return p, httpAddr, grpcAddr, nil
-}
-
-func ready(ctx context.Context, addr string) error {
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		resp, err := get(ctx, "http://"+addr+"/readyz")
-		if err == nil {
-			return resp.Body.Close()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("not ready within 30 s: %w", err)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func get(ctx context.Context, url string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := new(http.Client).Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("GET %s: status %d", url, resp.StatusCode)
-	}
-	return resp, nil
-}
-
 // cost reads what the broker has done so far from its metrics, and what CPU time it and the agent have used.
 func cost(ctx context.Context, addr string, broker, agent *peer.Process) (out outcome, err error) {
-	resp, err := get(ctx, "http://"+addr+"/metrics")
+	resp, err := peer.Get(ctx, "http://"+addr+"/metrics")
 	if err != nil {
 		return out, err
 	}

@@ -9,9 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 
+	"github.com/databus-suite/databus/bench/internal/child"
 	"github.com/databus-suite/databus/bench/internal/ports"
 )
 
@@ -44,22 +43,5 @@ func Serve(ctx context.Context) error {
 
 // Start starts the server as a child process and gives its address and process.
 func Start(ctx context.Context) (addr string, pid int, stop func(), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", 0, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, self, Flag)
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err == nil {
-		_, err = fmt.Fscanln(out, &addr)
-	}
-	if err != nil {
-		cancel()
-		return "", 0, nil, fmt.Errorf("start the bare HTTP server: %w", err)
-	}
-	return addr, cmd.Process.Pid, func() { cancel(); _ = cmd.Wait() }, nil
+	return child.Start(ctx, Flag)
 }

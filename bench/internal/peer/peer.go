@@ -22,14 +22,24 @@ var ErrMissing = errors.New("peer is not built; run make bench-peers")
 
 // Process is a running peer.
 type Process struct {
-	cmd *exec.Cmd
-	dir string
+	cmd  *exec.Cmd
+	dir  string
+	keep bool
 }
 
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stop ends the process and removes its directory.
+// Dir is where the process runs.
+func (p *Process) Dir() string { return p.dir }
+
+// Kill ends the process as a crash would, and removes its directory as Stop does.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	p.Stop()
+}
+
+// Stop ends the process and removes its directory, unless that was given.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	done := make(chan struct{})
@@ -40,13 +50,16 @@ func (p *Process) Stop() {
 		_ = p.cmd.Process.Kill()
 		<-done
 	}
-	_ = os.RemoveAll(p.dir)
+	if !p.keep {
+		_ = os.RemoveAll(p.dir)
+	}
 }
 
 // Spec says how a peer is started.
 type Spec struct {
 	Name  string
 	Bin   string            // path of the binary under the repository's root; empty: bin/peers/NAME
+	Dir   string            // where it runs, kept when it ends; empty: a directory of its own
 	Files map[string]string // written to the peer's directory first
 	Args  func(dir string) []string
 	Addr  string // accepts connections once the peer is up
@@ -61,9 +74,12 @@ func Start(ctx context.Context, root string, s Spec) (*Process, error) {
 	if _, err := os.Stat(bin); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, ErrMissing)
 	}
-	dir, err := os.MkdirTemp(root, ".bench-"+s.Name+"-")
-	if err != nil {
-		return nil, err
+	dir := s.Dir
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp(root, ".bench-"+s.Name+"-"); err != nil {
+			return nil, err
+		}
 	}
 	for name, text := range s.Files {
 		path := filepath.Join(dir, name)
@@ -84,7 +100,7 @@ func Start(ctx context.Context, root string, s Spec) (*Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	p := &Process{cmd: cmd, dir: dir}
+	p := &Process{cmd: cmd, dir: dir, keep: s.Dir != ""}
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 		if err == nil {
@@ -97,7 +113,7 @@ func Start(ctx context.Context, root string, s Spec) (*Process, error) {
 			return nil, fmt.Errorf("%s did not come up at %s; it said: %.2000s", s.Name, s.Addr, text)
 		}
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}

@@ -30,3 +30,16 @@ func CPU(pid int) (time.Duration, error) {
 	}
 	return time.Duration(sum) * time.Second / ticks, nil
 }
+
+// RSS is how many bytes of a process are in memory.
+func RSS(pid int) (int64, error) {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, fmt.Errorf("memory of process %d: %w", pid, err)
+	}
+	var size, resident int64 // in pages (proc(5))
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		return 0, fmt.Errorf("memory of process %d: %w", pid, err)
+	}
+	return resident * int64(os.Getpagesize()), nil
+}
