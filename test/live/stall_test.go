@@ -41,12 +41,16 @@ func startStall(t *testing.T, broker *harness.Service, way string) *stall {
 // channel makes a channel with a topic of one partition.
 func (s *stall) channel(name, config string) {
 	s.Helper()
-	for path, body := range map[string]string{"/v1/topics": fmt.Sprintf(`{"name":%q,"partitions":1}`, name),
-		"/v1/channels": fmt.Sprintf(`{"name":%q,"config":{%s}}`, name, config)} {
-		answer, err := harness.Call(s.Context(), http.DefaultClient, http.MethodPost, s.broker.URL()+path, []byte(body), nil)
-		if err != nil || answer.Status != http.StatusOK {
-			s.Fatalf("POST %s: status %d, error %v: %s", path, answer.Status, err, answer.Body)
-		}
+	s.call("/v1/topics", fmt.Sprintf(`{"name":%q,"partitions":1}`, name))
+	s.call("/v1/channels", fmt.Sprintf(`{"name":%q,"config":{%s}}`, name, config))
+}
+
+// call is a call of the broker's that must succeed.
+func (s *stall) call(path, body string) {
+	s.Helper()
+	answer, err := harness.Call(s.Context(), http.DefaultClient, http.MethodPost, s.broker.URL()+path, []byte(body), nil)
+	if err != nil || answer.Status != http.StatusOK {
+		s.Fatalf("POST %s: status %d, error %v: %s", path, answer.Status, err, answer.Body)
 	}
 }
 
@@ -183,12 +187,58 @@ func TestStalledConnection(t *testing.T) {
 	defer resume()
 	s.fill()
 	s.check(before, s.p99(well))
-	s.channel("late", "") // by the control plane, to a topic that may be on any connection
-	for s.publish("late", "1").Status == http.StatusNotFound {
-		pauseFor(t, 5*time.Millisecond)
-	}
+	s.channel("late", `"durability":"DURABILITY_BUFFERED"`)
+	s.first("late", "1", http.StatusAccepted) // its config and its topic were asked for
 	resume()
 	s.awaitAll()
+}
+
+// TestDeadPartition: one topic's only partition never answers. Its channel is told to wait once its bound is reached; others notice
+// nothing.
+func TestDeadPartition(t *testing.T) {
+	t.Parallel()
+	broker := startBroker(t)
+	front := harness.StartFront(t, broker.GRPCAddr())
+	s := startStall(t, broker, front.Addr())
+	s.channel("well", "")
+	s.first("well", "1", http.StatusOK)
+	before := s.p99("well")
+
+	resume := front.Silence("stuck", 0)
+	defer resume()
+	s.fill()
+	s.check(before, s.p99("well"))
+	resume()
+	s.awaitAll()
+}
+
+// TestDeadPartitionOfATopic: the keys of a topic's other partitions go on while one never answers.
+func TestDeadPartitionOfATopic(t *testing.T) {
+	t.Parallel()
+	broker := startBroker(t)
+	front := harness.StartFront(t, broker.GRPCAddr())
+	s := &stall{T: t, broker: broker, agent: startAgent(t, front.Addr())}
+	s.call("/v1/topics", `{"name":"pair","partitions":2}`)
+	s.call("/v1/channels", `{"name":"pair","config":{"retry":{"deliveryTimeout":"0.5s"},"partitioner":{"strategy":"PARTITION_STRATEGY_EXPLICIT"}}}`)
+	defer front.Silence("pair", 0)()
+	for range 10 { // the dead one's come back with 503 after the delivery timeout, more than are in flight at once
+		if answer := s.publishTo(0); answer.Status != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+			t.Fatalf("dead partition: status %d: %s", answer.Status, answer.Body)
+		}
+		if answer := s.publishTo(1); answer.Status != http.StatusOK {
+			t.Fatalf("other partition: status %d: %s", answer.Status, answer.Body)
+		}
+	}
+}
+
+func (s *stall) publishTo(partition int) harness.Answer {
+	s.Helper()
+	answer, err := harness.Call(s.Context(), http.DefaultClient, http.MethodPost, s.agent.URL()+"/v1/channels/pair/messages",
+		fmt.Appendf(nil, `{"messages":[{"partition":%d,"value":1}]}`, partition), nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer
 }
 
 // first publishes a channel's first message.
