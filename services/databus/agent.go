@@ -97,7 +97,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	}
 	a.topics = sender.NewTopics(sender.TopicsConfig{Client: brokerv1.NewTopicServiceClient(a.conns.Control()), Path: a.file("topics.json"),
 		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
-	a.sender = sender.New(sender.Config{Conns: a.conns, Topics: a.topics, Logger: a.log})
+	a.sender = sender.New(sender.Config{Conns: a.conns, Topics: a.topics, Logger: a.log, Tracer: tracer(deps.Telemetry)})
 	a.batcher = batcher.New(a.sender)
 	a.memory = memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
@@ -138,6 +138,14 @@ func tracing(t *telemetry.Telemetry) []grpc.DialOption {
 		otelgrpc.WithMeterProvider(t.MeterProvider()), otelgrpc.WithPropagators(t.Propagator())))}
 }
 
+// tracer makes the agent's own spans; nil: there are none.
+func tracer(t *telemetry.Telemetry) trace.Tracer {
+	if !t.Tracing() {
+		return nil
+	}
+	return t.Tracer("databus/agent")
+}
+
 // serve registers every way in. The two hot paths come before the gateway, which serves the rest of the API.
 func (a *Agent) serve(deps Deps) error {
 	var err error
@@ -150,11 +158,7 @@ func (a *Agent) serve(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	var tracer trace.Tracer
-	if deps.Telemetry.Tracing() {
-		tracer = deps.Telemetry.Tracer("databus/agent")
-	}
-	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer,
+	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer(deps.Telemetry),
 		Draining: a.server.Draining()})
 	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
 	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())

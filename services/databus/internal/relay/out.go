@@ -243,7 +243,7 @@ type sent struct {
 
 func (b *sent) Bytes() ([]byte, error) { return b.item.Batch, nil }
 func (b *sent) Partition() int32       { return b.line.Partition() }
-func (b *sent) Trace() string          { return "" }
+func (b *sent) Traces() []string       { return nil } // only the records know
 
 // Acked implements sender.Batch.
 func (b *sent) Acked(int64, int64) {

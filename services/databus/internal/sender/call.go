@@ -23,7 +23,7 @@ type call struct {
 
 	mu          sync.Mutex
 	sequence    int64
-	outstanding map[int64]Batch
+	outstanding map[int64]sent
 }
 
 func (t *stream) open(ctx context.Context) (*call, error) {
@@ -33,13 +33,19 @@ func (t *stream) open(ctx context.Context) (*call, error) {
 		cancel()
 		return nil, errs.From(err)
 	}
-	c := &call{client: client, cancel: cancel, done: make(chan struct{}), outstanding: make(map[int64]Batch)}
+	c := &call{client: client, cancel: cancel, done: make(chan struct{}), outstanding: make(map[int64]sent)}
 	t.sender.work.Go(func() { t.receive(c) })
 	return c, nil
 }
 
+// sent is a batch on its way, with the span of that.
+type sent struct {
+	Batch
+	span span
+}
+
 // register notes that the batch goes out. It returns 0 on a call that has ended.
-func (c *call) register(b Batch) int64 {
+func (c *call) register(b sent) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.outstanding == nil {
@@ -50,13 +56,13 @@ func (c *call) register(b Batch) int64 {
 	return c.sequence
 }
 
-// answered takes the batch that an answer is for; nil: an answer was there before.
-func (c *call) answered(sequence int64) Batch {
+// answered takes the batch that an answer is for; false: an answer was there before.
+func (c *call) answered(sequence int64) (sent, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.outstanding[sequence]
+	b, ok := c.outstanding[sequence]
 	delete(c.outstanding, sequence)
-	return b
+	return b, ok
 }
 
 // quiet says that no answer is awaited.
@@ -95,7 +101,7 @@ func (t *stream) receive(c *call) {
 			c.lost(err)
 			return
 		}
-		if b := c.answered(res.Sequence); b != nil {
+		if b, ok := c.answered(res.Sequence); ok {
 			t.report(b, res)
 		}
 	}
@@ -118,6 +124,7 @@ func (c *call) lost(err error) {
 	}
 	sort.Slice(sequences, func(i, j int) bool { return sequences[i] < sequences[j] })
 	for _, n := range sequences {
+		outstanding[n].span.end(err)
 		outstanding[n].Lost(err)
 	}
 }

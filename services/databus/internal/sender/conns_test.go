@@ -76,7 +76,7 @@ func (b only) Bytes() ([]byte, error) {
 }
 
 func (b only) Partition() int32               { return 0 }
-func (b only) Trace() string                  { return "" }
+func (b only) Traces() []string               { return nil }
 func (b only) Acked(offset, _ int64)          { b.lane.acked <- offset }
 func (b only) Refused(batcher.Refusal, error) { b.lane.acked <- -1 }
 func (b only) Lost(error)                     { b.lane.acked <- -1 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 )
 
@@ -17,6 +19,7 @@ type Config struct {
 	Conns     *Conns
 	Topics    *Topics
 	Logger    *slog.Logger
+	Tracer    trace.Tracer  // nil: appends are not traced
 	IdleAfter time.Duration // how long a topic without traffic keeps its stream; 0: a minute
 }
 

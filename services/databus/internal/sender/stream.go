@@ -137,9 +137,11 @@ func (t *stream) send(c *call, l Lane, b Batch) {
 		b.Refused(batcher.Fatal, errs.New(errs.Internal, "BATCH_NOT_BUILT", "build a batch for %s/%d", l.Topic(), l.Partition()).Wrap(err))
 		return
 	}
+	span := t.sender.span(t.topic, l.Partition(), b.Traces(), len(data))
 	req := brokerv1.AppendStreamRequest{Topic: t.topic, Partition: l.Partition(), Ack: brokerv1.AckLevel_ACK_LEVEL_DURABLE,
-		Traceparent: b.Trace(), Batches: data}
-	if req.Sequence = c.register(b); req.Sequence == 0 {
+		Traceparent: span.parent, Batches: data}
+	if req.Sequence = c.register(sent{b, span}); req.Sequence == 0 {
+		span.end(errBroken)
 		b.Lost(errBroken)
 		return
 	}
@@ -178,8 +180,9 @@ func (t *stream) ensure(ctx context.Context, c *call, l Lane) *call {
 	return nil
 }
 
-func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
+func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 	if res.Error == nil {
+		b.span.end(nil)
 		var at int64
 		if res.AppendTime != nil {
 			at = res.AppendTime.AsTime().UnixMilli()
@@ -188,6 +191,7 @@ func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
 		return
 	}
 	err := errs.FromProto(res.Error)
+	b.span.end(err)
 	r := classify(err)
 	if r == batcher.Fatal {
 		t.sender.cfg.Logger.Warn("batch refused", slog.String("topic", t.topic), slog.Any("partition", b.Partition()), slog.Any("error", err))
