@@ -19,30 +19,30 @@ type span struct {
 }
 
 // span begins `append <topic>`: a child of the first publish whose messages the batch holds, with links to all of them.
-func (s *Sender) span(topic string, partition int32, traces []string, size int) span {
+func (s *Sender) span(ctx context.Context, topic string, partition int32, traces []string, size int) span {
 	if s.cfg.Tracer == nil {
 		if len(traces) == 0 {
 			return span{}
 		}
 		return span{parent: traces[0]}
 	}
-	ctx := context.Background()
 	links := make([]trace.Link, 0, len(traces))
+	begin := ctx
 	for i, t := range traces {
-		from := extract(t)
+		from := extract(ctx, t)
 		if i == 0 {
-			ctx = from
+			begin = from
 		}
 		if sc := trace.SpanContextFromContext(from); sc.IsValid() {
 			links = append(links, trace.Link{SpanContext: sc})
 		}
 	}
-	ctx, begun := s.cfg.Tracer.Start(ctx, "append "+topic, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(
+	begin, begun := s.cfg.Tracer.Start(begin, "append "+topic, trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links...), trace.WithAttributes(
 		attribute.String("messaging.system", "databus"), attribute.String("messaging.operation.type", "send"),
 		attribute.String("messaging.operation.name", "append"), attribute.String("messaging.destination.name", topic),
 		attribute.String("messaging.destination.partition.id", strconv.Itoa(int(partition))), attribute.Int("messaging.message.body.size", size)))
 	out := span{span: begun}
-	telemetry.Inject(ctx, func(key, value string) {
+	telemetry.Inject(begin, func(key, value string) {
 		if key == telemetry.Traceparent {
 			out.parent = value
 		}
@@ -50,9 +50,9 @@ func (s *Sender) span(topic string, partition int32, traces []string, size int) 
 	return out
 }
 
-// extract is a context in the trace of a traceparent.
-func extract(traceparent string) context.Context {
-	return telemetry.Extract(context.Background(), func(key string) string {
+// extract is ctx in the trace of a traceparent.
+func extract(ctx context.Context, traceparent string) context.Context {
+	return telemetry.Extract(ctx, func(key string) string {
 		if key == telemetry.Traceparent {
 			return traceparent
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
@@ -101,7 +102,7 @@ func (t *stream) serve(ctx context.Context, c *call, l Lane) {
 	case b == nil:
 		return
 	default:
-		t.send(c, l, b)
+		t.send(ctx, c, l, b)
 	}
 	t.push(l)
 }
@@ -131,13 +132,13 @@ func (t *stream) askEnds(ctx context.Context) map[int32]int64 {
 	return ends
 }
 
-func (t *stream) send(c *call, l Lane, b Batch) {
+func (t *stream) send(ctx context.Context, c *call, l Lane, b Batch) {
 	data, err := b.Bytes()
 	if err != nil {
 		b.Refused(batcher.Fatal, errs.New(errs.Internal, "BATCH_NOT_BUILT", "build a batch for %s/%d", l.Topic(), l.Partition()).Wrap(err))
 		return
 	}
-	span := t.sender.span(t.topic, l.Partition(), b.Traces(), len(data))
+	span := t.sender.span(ctx, t.topic, l.Partition(), b.Traces(), len(data))
 	req := brokerv1.AppendStreamRequest{Topic: t.topic, Partition: l.Partition(), Ack: brokerv1.AckLevel_ACK_LEVEL_DURABLE,
 		Traceparent: span.parent, Batches: data}
 	if req.Sequence = c.register(sent{b, span}); req.Sequence == 0 {
