@@ -28,6 +28,20 @@ func outageAcks(t *testing.T) int64 {
 	return n
 }
 
+// outageLength is how long a broker stays away at least; DATABUS_TEST_OUTAGE asks for more than no time.
+func outageLength(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("DATABUS_TEST_OUTAGE")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		t.Fatalf("DATABUS_TEST_OUTAGE=%q: want a duration such as 2m", text)
+	}
+	return d
+}
+
 // outage is producers with a key each that publish numbered messages through an agent, each with an id, and repeat one until it is
 // taken.
 type outage struct {
@@ -116,17 +130,21 @@ func (o *outage) finish(topic string) {
 	for _, n := range o.sent {
 		total += n
 	}
+	began := time.Now()
 	for {
-		messages, err := o.pair.Broker.Read(o.t.Context(), o.client, topic)
-		if err == nil && len(messages) >= total {
-			o.check(messages)
-			return
+		end, err := o.pair.Broker.Count(o.t.Context(), o.client, topic)
+		if err == nil && end >= int64(total) {
+			break
 		}
 		if o.t.Context().Err() != nil {
-			o.t.Fatalf("%d of %d messages: %v", len(messages), total, err)
+			o.t.Fatalf("%d of %d messages: %v", end, total, err)
 		}
 		pauseFor(o.t, 50*time.Millisecond)
 	}
+	o.t.Logf("the last message was in the log %s after the producers ended", time.Since(began).Round(time.Millisecond))
+	messages, err := o.pair.Broker.Read(o.t.Context(), o.client, topic)
+	must(o.t, err)
+	o.check(messages)
 }
 
 func (o *outage) check(messages []harness.Message) {
@@ -155,14 +173,17 @@ func TestSpooledThroughOutages(t *testing.T) {
 	if err := pair.Broker.CreateChannel(t.Context(), http.DefaultClient, "spooled", `{"durability":"SPOOLED"}`); err != nil {
 		t.Fatal(err)
 	}
-	n := outageAcks(t)
+	n, half := outageAcks(t), outageLength(t)/2
 	o := startOutage(t, pair, "spooled")
 	o.awaitAcks(n)
 	must(t, pair.Broker.Kill())
+	pauseFor(t, half)
 	o.awaitAcks(n)
 	must(t, pair.Agent.Kill())
 	must(t, pair.Agent.Start(t.Context()))
+	pauseFor(t, half)
 	o.awaitAcks(n)
+	t.Logf("%d messages taken when the broker comes back", o.acks.Load())
 	must(t, pair.Broker.Start(t.Context()))
 	o.awaitAcks(n)
 	must(t, pair.Agent.Kill()) // while it catches up
@@ -184,11 +205,13 @@ func TestDurableThroughOutages(t *testing.T) {
 	if err := pair.Broker.CreateChannel(t.Context(), http.DefaultClient, "durable", `{"retry":{"deliveryTimeout":"0.2s","maxBackoff":"0.1s"}}`); err != nil {
 		t.Fatal(err)
 	}
-	n := outageAcks(t)
+	n, length := outageAcks(t), outageLength(t)
 	o := startOutage(t, pair, "durable")
 	o.awaitAcks(n)
 	for range 2 {
 		must(t, pair.Broker.Kill())
+		pauseFor(t, length)
+		length = 0 // the second one is short
 		for before := o.refused.Load(); o.refused.Load() < before+20; {
 			pauseFor(t, 10*time.Millisecond)
 		}

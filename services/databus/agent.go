@@ -52,7 +52,7 @@ type Agent struct {
 	cfg    Config
 	log    *slog.Logger
 	server *rpc.Server
-	conn   *grpc.ClientConn
+	conns  *sender.Conns
 	// sockets outlive the agent; its process ends them.
 	sockets *handover.Sockets
 
@@ -92,12 +92,12 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.conn, err = sender.Dial(cfg.Broker.GRPCAddr, tracing(deps.Telemetry)...); err != nil {
+	if a.conns, err = sender.DialAll(cfg.Broker.GRPCAddr, tracing(deps.Telemetry)...); err != nil {
 		return nil, fmt.Errorf("agent: dial broker %s: %w", cfg.Broker.GRPCAddr, err)
 	}
-	a.topics = sender.NewTopics(sender.TopicsConfig{Client: brokerv1.NewTopicServiceClient(a.conn), Path: a.file("topics.json"),
+	a.topics = sender.NewTopics(sender.TopicsConfig{Client: brokerv1.NewTopicServiceClient(a.conns.Control()), Path: a.file("topics.json"),
 		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
-	a.sender = sender.New(sender.Config{Log: brokerv1.NewLogServiceClient(a.conn), Topics: a.topics, Logger: a.log})
+	a.sender = sender.New(sender.Config{Conns: a.conns, Topics: a.topics, Logger: a.log, Tracer: tracer(deps.Telemetry)})
 	a.batcher = batcher.New(a.sender)
 	a.memory = memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
@@ -107,7 +107,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids,
 		Topics: a.topics, Memory: a.memory, Logger: a.log, Measure: meter,
 		Find: func(ctx context.Context, name string) error { return a.channels.Find(ctx, name) }})
-	a.channels, err = channel.NewStore(channel.Config{Client: databusv1.NewChannelServiceClient(a.conn), Agent: info,
+	a.channels, err = channel.NewStore(channel.Config{Client: databusv1.NewChannelServiceClient(a.conns.Control()), Agent: info,
 		Path: a.file("channels.json"), Logger: a.log, Apply: a.publisher.Apply, Remove: a.publisher.Remove, Report: a.publisher.Reports})
 	if err == nil {
 		err = meter.observe(deps.Telemetry, a.publisher, a.memory, a.batcher)
@@ -138,6 +138,14 @@ func tracing(t *telemetry.Telemetry) []grpc.DialOption {
 		otelgrpc.WithMeterProvider(t.MeterProvider()), otelgrpc.WithPropagators(t.Propagator())))}
 }
 
+// tracer makes the agent's own spans; nil: there are none.
+func tracer(t *telemetry.Telemetry) trace.Tracer {
+	if !t.Tracing() {
+		return nil
+	}
+	return t.Tracer("databus/agent")
+}
+
 // serve registers every way in. The two hot paths come before the gateway, which serves the rest of the API.
 func (a *Agent) serve(deps Deps) error {
 	var err error
@@ -150,11 +158,7 @@ func (a *Agent) serve(deps Deps) error {
 	if err != nil {
 		return err
 	}
-	var tracer trace.Tracer
-	if deps.Telemetry.Tracing() {
-		tracer = deps.Telemetry.Tracer("databus/agent")
-	}
-	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer,
+	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer(deps.Telemetry),
 		Draining: a.server.Draining()})
 	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
 	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())
@@ -233,7 +237,7 @@ func (a *Agent) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), a.cfg.DrainTimeout)
 		defer cancel()
 		err = errors.Join(err, a.closeDisk(ctx))
-		err = errors.Join(err, a.conn.Close())
+		err = errors.Join(err, a.conns.Close())
 	})
 	return err
 }

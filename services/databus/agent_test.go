@@ -25,6 +25,7 @@ import (
 	"github.com/databus-suite/databus/gen/go/databus/v1/databusv1connect"
 	"github.com/databus-suite/databus/internal/murmur2"
 	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/services/databus/internal/brokertest"
 )
 
@@ -45,12 +46,18 @@ func start(t *testing.T, change ...func(*Config)) *rig {
 
 func startOn(t *testing.T, b *brokertest.Broker, change ...func(*Config)) *rig {
 	t.Helper()
+	return startTraced(t, b, nil, change...)
+}
+
+// startTraced starts an agent that is measured; nil: it is not.
+func startTraced(t *testing.T, b *brokertest.Broker, tel *telemetry.Telemetry, change ...func(*Config)) *rig {
+	t.Helper()
 	cfg := Config{HTTPAddr: "127.0.0.1:0", GRPCAddr: "127.0.0.1:0", Broker: BrokerConfig{GRPCAddr: b.Addr()}, DataDir: t.TempDir(),
 		DrainTimeout: 5 * time.Second}
 	for _, f := range change {
 		f(&cfg)
 	}
-	a, err := New(cfg, Deps{Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test"})
+	a, err := New(cfg, Deps{Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test", Telemetry: tel})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,6 +113,33 @@ func (s *Suite) Read(ctx context.Context, client *http.Client, topic string) ([]
 	return all, nil
 }
 
+// Count is how many messages a topic holds, of which retention has taken none: the sum of its high watermarks.
+func (s *Suite) Count(ctx context.Context, client *http.Client, topic string) (int64, error) {
+	partitions, err := s.Partitions(ctx, client, topic)
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for partition := range partitions {
+		target := fmt.Sprintf("%s/v1/topics/%s/partitions/%d/messages?offset=latest&limit=1", s.URL(BrokerHTTP), url.PathEscape(topic), partition)
+		var body struct {
+			HighWatermark int64 `json:",string"`
+		}
+		answer, err := Call(ctx, client, http.MethodGet, target, nil, nil)
+		if err == nil && answer.Status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", answer.Status, answer.Body)
+		}
+		if err == nil {
+			err = json.Unmarshal(answer.Body, &body)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("high watermark of topic %s partition %d: %w", topic, partition, err)
+		}
+		sum += body.HighWatermark
+	}
+	return sum, nil
+}
+
 type page struct {
 	messages            []Message
 	next, highWatermark int64

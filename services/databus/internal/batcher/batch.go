@@ -15,7 +15,7 @@ type Batch struct {
 	opts   *Options
 	fill   Fill
 	opened time.Time
-	trace  string
+	traces []string
 	bytes  int64
 	claims []Claimed
 	note   any // the owner's
@@ -76,8 +76,8 @@ func (b *Batch) Topic() string { return b.lane.topic }
 // Partition by number.
 func (b *Batch) Partition() int32 { return b.lane.partition }
 
-// Trace is the W3C traceparent of the first traced message, or empty.
-func (b *Batch) Trace() string { return b.trace }
+// Traces are the W3C traceparents of its messages' publishes, in order and each once, MaxTraces at most.
+func (b *Batch) Traces() []string { return b.traces }
 
 // Bytes encodes the batch where that has not happened yet, and stamps its producer and sequence. The slice is the batch's own
 // and stays valid until it is acknowledged. The error is final: the batch can never be sent.

@@ -400,6 +400,29 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
+// TestSilentPartitionFails: a broker that takes batches and never answers is as good as away.
+func TestSilentPartitionFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := setup(t, options(func(o *Options) { o.Linger, o.Deadline = 0, time.Second }))
+		x.append(x.topic, 0, 1)
+		sent := x.sink.take()
+		pass(1500 * time.Millisecond)
+		if l := x.topic.Lane(0); l.Broken(time.Now(), time.Second) != nil {
+			t.Error("refused before a second message could have found out")
+		}
+		pass(time.Second)
+		l := x.topic.Lane(0)
+		if err := l.Broken(time.Now(), time.Second); !errors.Is(err, errNoAnswer) {
+			t.Errorf("two timeouts without an answer: %v", err)
+		}
+		l.Acked(sent, 0, 0)
+		if err := l.Broken(time.Now(), time.Second); err != nil {
+			t.Errorf("after the answer: %v", err)
+		}
+	})
+}
+
 func TestNextGenerationWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.Linger, o.Deadline = time.Hour, 0 }))

@@ -10,6 +10,9 @@ import (
 // Window is how many batches of a partition may be in flight: as many as a broker remembers of an idempotent producer.
 const Window = 5
 
+// MaxTraces is how many publishes' traces a batch remembers.
+const MaxTraces = 64
+
 // ErrExpired means that the batch was not acknowledged by its deadline. Where it had been sent, it may still be appended.
 var ErrExpired = errors.New("not acknowledged within the delivery timeout")
 

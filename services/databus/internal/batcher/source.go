@@ -38,8 +38,8 @@ func (s *source) append(now time.Time, r *Record) (*Batch, int) {
 	if b.queued {
 		l.queued.Add(r.Bytes)
 	}
-	if b.trace == "" {
-		b.trace = r.Trace
+	if r.Trace != "" && len(b.traces) < MaxTraces && !slices.Contains(b.traces, r.Trace) {
+		b.traces = append(b.traces, r.Trace)
 	}
 	if b.count >= b.opts.MaxMessages || b.builder.Size() >= b.opts.MaxBytes {
 		fill := FillBytes

@@ -1,6 +1,7 @@
 package batcher
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -198,6 +199,9 @@ func (l *Lane) expire(now time.Time, stop error) {
 	for _, b := range l.flight {
 		if late(b) && b.answer(0, 0, cause) {
 			answered = append(answered, b)
+			if b.outstanding && l.cause == nil && stop == nil {
+				l.fail(errNoAnswer)
+			}
 		}
 	}
 	keep := func(b *Batch) bool {
@@ -225,6 +229,9 @@ func (l *Lane) expire(now time.Time, stop error) {
 		b.resolve(false)
 	}
 }
+
+// errNoAnswer is what is wrong with a partition that takes batches and says nothing.
+var errNoAnswer = errors.New("the broker does not answer")
 
 // expiredError is ErrExpired with what kept the batch from the log.
 type expiredError struct{ cause error }

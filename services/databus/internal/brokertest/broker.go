@@ -37,6 +37,8 @@ type Broker struct {
 	Refuse func(topic string, partition int32, batch []byte) *errs.Error
 	// Drop, where set, is asked after each append; true breaks the stream instead of answering.
 	Drop func(topic string, partition int32) bool
+	// Trace, where set, is told the traceparent of each append.
+	Trace func(traceparent string)
 	// Discard keeps offsets and sequences but no records, for benchmarks.
 	Discard bool
 	// DefaultPartitions of a topic that is made without a number.

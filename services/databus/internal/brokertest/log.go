@@ -48,6 +48,9 @@ func (s logService) AppendStream(stream grpc.BidiStreamingServer[brokerv1.Append
 				return nil
 			}
 		}
+		if s.b.Trace != nil {
+			s.b.Trace(req.Traceparent)
+		}
 		base, err := s.b.append(req.Topic, req.Partition, req.Batches)
 		if s.b.Drop != nil && s.b.Drop(req.Topic, req.Partition) {
 			return errs.New(errs.Unavailable, "BROKEN", "the stream breaks")

@@ -35,7 +35,8 @@ func (q *request) decodeMessages(r *http.Request) error {
 		return err
 	}
 	if c := q.batch.Channel; c != "" && c != q.publish.Channel {
-		return errs.New(errs.Invalid, "CHANNEL_MISMATCH", "the path names channel %q, the body %q", q.publish.Channel, c).WithField("channel")
+		return errs.New(errs.Invalid, "CHANNEL_MISMATCH", "the path names channel %q, the body %q", q.publish.Channel, c).WithField("channel").
+			WithNext("leave channel out of the body, or name the same one in both")
 	}
 	if len(q.batch.Messages) == 0 {
 		return noMessages()

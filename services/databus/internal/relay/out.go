@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,11 @@ type OutConfig struct {
 	MinBackoff time.Duration // before a repeat; 0: 50 ms
 	MaxBackoff time.Duration // 0: 2 s
 	RefugeDir  string        // keeps what the broker refused for good; empty: it is dropped
-	MaxBytes   int64         // of batches that were read and are not answered, about; 0: 32 MiB
+	MaxBytes   int64         // of batches that were read and are not answered, about; 0: 32 MiB. A topic gets a quarter of it
 }
+
+// topicPart is the part of MaxBytes that one topic may hold.
+const topicPart = 4
 
 // Out sends what is spooled. Its methods may run concurrently. Nothing is to be closed: it ends with the sender and the spool.
 type Out struct {
@@ -28,8 +32,9 @@ type Out struct {
 
 	mu     sync.Mutex
 	lines  map[place]*line
-	bytes  int64   // read and not answered
-	parked []*line // that wait for others to be answered
+	bytes  int64            // read and not answered
+	held   map[string]int64 // bytes by topic
+	parked []*line          // that wait for others to be answered
 	refuge refuge
 }
 
@@ -49,7 +54,7 @@ func NewOut(cfg OutConfig) *Out {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = 32 << 20
 	}
-	return &Out{cfg: cfg, lines: make(map[place]*line), refuge: refuge{dir: cfg.RefugeDir, size: -1}}
+	return &Out{cfg: cfg, lines: make(map[place]*line), held: make(map[string]int64), refuge: refuge{dir: cfg.RefugeDir, size: -1}}
 }
 
 // Ready says that a queue may have something to send.
@@ -69,20 +74,36 @@ func (o *Out) Ready(q *spool.Queue) {
 func (o *Out) admit(l *line) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.bytes < o.cfg.MaxBytes {
+	if o.room(l) {
 		return true
 	}
 	o.parked = append(o.parked, l)
 	return false
 }
 
-// hold counts bytes that were read, and, negative, that are not needed any more.
-func (o *Out) hold(n int) {
+// room says whether a topic may hold more. One that is not answered gets no more than its part, and one that holds nothing may always
+// read: so stuck topics do not hold up the others. The caller holds the lock.
+func (o *Out) room(l *line) bool {
+	own := o.held[l.Topic()]
+	return own == 0 || o.bytes < o.cfg.MaxBytes && own < o.cfg.MaxBytes/topicPart
+}
+
+// hold counts bytes of a topic that were read, and, negative, that are not needed any more.
+func (o *Out) hold(topic string, n int) {
 	o.mu.Lock()
 	o.bytes += int64(n)
+	if o.held[topic] += int64(n); o.held[topic] == 0 {
+		delete(o.held, topic)
+	}
 	var woken []*line
-	if o.bytes < o.cfg.MaxBytes {
-		woken, o.parked = o.parked, nil
+	if n < 0 {
+		o.parked = slices.DeleteFunc(o.parked, func(l *line) bool {
+			room := o.room(l)
+			if room {
+				woken = append(woken, l)
+			}
+			return room
+		})
 	}
 	o.mu.Unlock()
 	for _, l := range woken {
@@ -184,7 +205,7 @@ func (l *line) Next() (sender.Batch, bool) {
 		l.mu.Unlock()
 		it, ok, err := l.queue.Next() // outside of the lock: it reads the disk
 		if ok {
-			l.out.hold(len(it.Batch))
+			l.out.hold(l.Topic(), len(it.Batch))
 			return &sent{line: l, item: it}, false
 		}
 		if errors.Is(err, spool.ErrProducer) {
@@ -222,18 +243,18 @@ type sent struct {
 
 func (b *sent) Bytes() ([]byte, error) { return b.item.Batch, nil }
 func (b *sent) Partition() int32       { return b.line.Partition() }
-func (b *sent) Trace() string          { return "" }
+func (b *sent) Traces() []string       { return nil } // only the records know
 
 // Acked implements sender.Batch.
 func (b *sent) Acked(int64, int64) {
 	b.line.queue.Acked(b.item.ID)
-	b.line.out.hold(-len(b.item.Batch))
+	b.line.out.hold(b.line.Topic(), -len(b.item.Batch))
 	b.line.settle(true, func(l *line) { l.failures, l.failing, l.cause = 0, time.Time{}, nil })
 }
 
 // Lost implements sender.Batch.
 func (b *sent) Lost(cause error) {
-	b.line.out.hold(-len(b.item.Batch))
+	b.line.out.hold(b.line.Topic(), -len(b.item.Batch))
 	b.line.settle(false, func(l *line) { l.recovering = true; l.fail(cause) })
 }
 
@@ -241,7 +262,7 @@ func (b *sent) Lost(cause error) {
 // producer; nothing can be appended twice by another one, since the broker said no to the oldest and the others would have had to
 // follow it.
 func (b *sent) Refused(r batcher.Refusal, cause error) {
-	b.line.out.hold(-len(b.item.Batch))
+	b.line.out.hold(b.line.Topic(), -len(b.item.Batch))
 	oldest := b.line.queue.Oldest() == b.item.ID
 	if r == batcher.Fatal {
 		b.line.out.bury(b, cause)

@@ -40,7 +40,9 @@ func start(t *testing.T, maxBytes int64) *rig {
 	return r
 }
 
-func (r *rig) put(partition int32, value string) {
+func (r *rig) put(partition int32, value string) { r.Helper(); r.putTo("t", partition, value) }
+
+func (r *rig) putTo(topic string, partition int32, value string) {
 	r.Helper()
 	b := recordbatch.NewBuilder(recordbatch.BuilderOptions{})
 	b.Append(1, nil, []byte(value), nil)
@@ -48,7 +50,7 @@ func (r *rig) put(partition int32, value string) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	if err := r.spool.Append(spool.Entry{Channel: "c", Topic: "t", Partition: partition, Batch: batch}, func(err error) {
+	if err := r.spool.Append(spool.Entry{Channel: "c", Topic: topic, Partition: partition, Batch: batch}, func(err error) {
 		if err != nil {
 			r.Error(err)
 		}
@@ -110,6 +112,51 @@ func TestBoundOfBytesInFlight(t *testing.T) {
 		b.Acked(0, 0)
 	}
 	<-r.spool.Channel("c").Drained(0)
+}
+
+// TestStuckTopicsLeaveOthersRoom takes batches of topics that are never answered until there are no more: one that is answered is
+// still read, and each gets at least a batch and at most its part.
+func TestStuckTopicsLeaveOthersRoom(t *testing.T) {
+	t.Parallel()
+	const size = 1000
+	r := start(t, 16*size)
+	for topic := range 6 {
+		for p := range int32(10) {
+			r.putTo(fmt.Sprint("stuck", topic), p, strings.Repeat("x", size))
+		}
+	}
+	held := make(map[string]int)
+	take := func(topic string) sender.Batch {
+		for l := range r.lanes {
+			b, needProducer := l.Next()
+			if needProducer {
+				l.SetProducer(100+int64(l.Partition()), 0)
+			}
+			if b != nil || needProducer {
+				r.lanes <- l
+			}
+			if b != nil {
+				held[l.Topic()]++
+				if l.Topic() == topic {
+					return b
+				}
+			}
+		}
+		return nil
+	}
+	for i := range 20 {
+		r.putTo("well", 0, fmt.Sprint(i))
+		b := take("well")
+		if got := r.value(b); got != fmt.Sprint(i) {
+			t.Fatalf("found %s, want %d", got, i)
+		}
+		b.Acked(int64(i), 0)
+	}
+	for topic := range 6 {
+		if n := held[fmt.Sprint("stuck", topic)]; n < 1 || n > 4 {
+			t.Errorf("stuck%d holds %d batches, want 1 to 4: %v", topic, n, held)
+		}
+	}
 }
 
 func TestRepeatsFromTheOldest(t *testing.T) {

@@ -41,7 +41,7 @@ func (s *Sender) Find(ctx context.Context, id Identity) (p Place, found bool, er
 		at = start // another topic of that name
 	}
 	for at < end {
-		res, err := s.cfg.Log.Fetch(ctx, &brokerv1.FetchRequest{Topic: id.Topic, Partition: id.Partition, Offset: at, MaxBytes: findBytes})
+		res, err := s.cfg.Conns.log().Fetch(ctx, &brokerv1.FetchRequest{Topic: id.Topic, Partition: id.Partition, Offset: at, MaxBytes: findBytes})
 		if err != nil {
 			return Place{}, false, errs.From(err)
 		}
@@ -80,7 +80,7 @@ func (s *Sender) bounds(ctx context.Context, topic string, partition int32) (sta
 		{&end, &brokerv1.ListOffsetsRequest{At: &brokerv1.ListOffsetsRequest_Latest{Latest: true}}},
 	} {
 		x.req.Topic, x.req.Partitions = topic, []int32{partition}
-		res, err := s.cfg.Log.ListOffsets(ctx, x.req)
+		res, err := s.cfg.Conns.log().ListOffsets(ctx, x.req)
 		if err != nil {
 			return 0, 0, errs.From(err)
 		}

@@ -21,7 +21,7 @@ type Batch interface {
 	// Bytes are whole and stamped. An error is final.
 	Bytes() ([]byte, error)
 	Partition() int32
-	Trace() string // W3C traceparent, or empty
+	Traces() []string // W3C traceparents of publishes whose messages it holds, as far as they are known
 	Acked(baseOffset, appendTime int64)
 	Refused(r batcher.Refusal, cause error)
 	Lost(cause error)

@@ -11,7 +11,8 @@ import (
 // producerRun is how many producer ids are asked for at once. Each lane takes one, and another whenever the broker forgot it.
 const producerRun = 32
 
-// producers hands out producer ids. Its method may run concurrently.
+// producers hands out producer ids. Its method may run concurrently, and takes no longer than resolveWithin while the broker does
+// not answer.
 type producers struct {
 	log brokerv1.LogServiceClient
 
@@ -24,6 +25,8 @@ func (p *producers) next(ctx context.Context) (id int64, epoch int16, err error)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.id == p.last {
+		ctx, cancel := context.WithTimeout(ctx, resolveWithin)
+		defer cancel()
 		res, err := p.log.InitProducer(ctx, &brokerv1.InitProducerRequest{Count: producerRun})
 		if err != nil {
 			return 0, 0, errs.From(err)

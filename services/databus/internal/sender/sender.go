@@ -6,41 +6,21 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
+	"go.opentelemetry.io/otel/trace"
 
-	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
-	"github.com/databus-suite/databus/internal/rawcodec"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 )
 
-// maxMessage is the largest message on the wire: a batch of 16 MiB does not compress to more.
-const maxMessage = 64 << 20
-
-// Dial connects to a broker. It returns at once; the connection is made, and made again, in the background.
-func Dial(addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient(addr, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawcodec.Codec{}),
-			grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		// The agent's own back-off decides; this one only keeps from hammering a closed port.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
-		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithInitialWindowSize(1 << 20), grpc.WithInitialConnWindowSize(4 << 20),
-		grpc.WithWriteBufferSize(128 << 10), grpc.WithReadBufferSize(64 << 10),
-	}, opts...)...)
-}
+// idleAfter is how long a topic without traffic keeps its stream.
+const idleAfter = time.Minute
 
 // Config of a Sender.
 type Config struct {
-	Log    brokerv1.LogServiceClient
-	Topics *Topics
-	Logger *slog.Logger
+	Conns     *Conns
+	Topics    *Topics
+	Logger    *slog.Logger
+	Tracer    trace.Tracer  // nil: appends are not traced
+	IdleAfter time.Duration // how long a topic without traffic keeps its stream; 0: a minute
 }
 
 // Sender is the batcher's sink. Ready may be called concurrently; Close ends every stream and is idempotent.
@@ -51,15 +31,18 @@ type Sender struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex // taken before a stream's lock
 	streams map[string]*stream
 	closed  bool
 }
 
 // New returns a Sender without streams; each topic's is opened by its first batch.
 func New(cfg Config) *Sender {
+	if cfg.IdleAfter <= 0 {
+		cfg.IdleAfter = idleAfter
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Sender{cfg: cfg, ids: producers{log: cfg.Log}, ctx: ctx, cancel: cancel, streams: make(map[string]*stream)}
+	return &Sender{cfg: cfg, ids: producers{log: cfg.Conns.log()}, ctx: ctx, cancel: cancel, streams: make(map[string]*stream)}
 }
 
 // Ready puts the batcher's lane in its topic's line.
@@ -69,25 +52,47 @@ func (s *Sender) Ready(l *batcher.Lane) { s.Push(batched{l}) }
 func (s *Sender) Push(l Lane) {
 	s.mu.RLock()
 	t := s.streams[l.Topic()]
+	if t != nil {
+		t.push(l) // under the lock, so that retire sees it
+	}
 	s.mu.RUnlock()
 	if t == nil {
-		if t = s.start(l.Topic()); t == nil {
+		s.start(l)
+	}
+}
+
+// start puts a lane in the line of a topic that may have no stream yet.
+func (s *Sender) start(l Lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.streams[l.Topic()]
+	if t == nil {
+		if s.closed {
 			return
 		}
+		t = newStream(s, l.Topic())
+		s.streams[l.Topic()] = t
+		s.work.Go(func() { t.run(s.ctx) })
 	}
 	t.push(l)
 }
 
-func (s *Sender) start(topic string) *stream {
+// retire ends a stream that has nothing to send; false where something came in between.
+func (s *Sender) retire(t *stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.streams[topic]; t != nil || s.closed {
-		return t
+	if t.waiting() {
+		return false
 	}
-	t := newStream(s, topic)
-	s.streams[topic] = t
-	s.work.Go(func() { t.run(s.ctx) })
-	return t
+	delete(s.streams, t.topic)
+	return true
+}
+
+// Streams is how many topics have a stream.
+func (s *Sender) Streams() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.streams)
 }
 
 // Close ends the streams. What is in flight stays unanswered.

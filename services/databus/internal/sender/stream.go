@@ -2,23 +2,16 @@ package sender
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
-	"sort"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"google.golang.org/grpc"
 
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	"github.com/databus-suite/databus/internal/errs"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 )
-
-// idleAfter is how long a stream without traffic stays open.
-const idleAfter = time.Minute
 
 // stream carries one topic's batches. A topic has its own, so that one which the broker cannot take does not hold up the
 // others. One goroutine takes and sends, one receives; push may be called by any.
@@ -27,20 +20,10 @@ type stream struct {
 	topic  string
 	signal chan struct{}
 	ends   map[int32]int64 // of the partitions, when the stream was first used; run's own
+	turn   uint32          // calls that broke, or could not be opened; run's own
 
 	mu    sync.Mutex
 	lanes []Lane // ready, in the order in which they became so
-}
-
-// call is one AppendStream call.
-type call struct {
-	client grpc.BidiStreamingClient[brokerv1.AppendStreamRequest, brokerv1.AppendStreamResponse]
-	cancel context.CancelFunc
-	done   chan struct{} // closed once every outstanding batch was reported
-
-	mu          sync.Mutex
-	sequence    int64
-	outstanding map[int64]Batch
 }
 
 func newStream(s *Sender, topic string) *stream {
@@ -68,22 +51,28 @@ func (t *stream) pop() Lane {
 	return l
 }
 
-// run sends until ctx ends.
+func (t *stream) waiting() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.lanes) > 0
+}
+
+// run sends until ctx ends, or the topic has been idle for long: the next batch then begins another stream.
 func (t *stream) run(ctx context.Context) {
-	idle := time.NewTimer(idleAfter)
+	after := t.sender.cfg.IdleAfter
+	idle := time.NewTimer(after)
 	defer idle.Stop()
 	var c *call
 	defer func() { c.close() }()
 	for {
 		l := t.pop()
 		if l == nil {
-			idle.Reset(idleAfter)
+			idle.Reset(after)
 			select {
 			case <-t.signal:
 			case <-idle.C:
-				if c.quiet() {
-					c.close()
-					c = nil
+				if c.quiet() && t.sender.retire(t) {
+					return
 				}
 			case <-ctx.Done():
 				return
@@ -113,84 +102,52 @@ func (t *stream) serve(ctx context.Context, c *call, l Lane) {
 	case b == nil:
 		return
 	default:
-		t.send(c, l, b)
+		t.send(ctx, c, l, b)
 	}
 	t.push(l)
 }
 
 // tellEnd tells a lane that is about to begin where its partition ends. Not to know it costs a longer search, should the fate of
-// one of its batches be in doubt.
+// one of its batches be in doubt; so the broker is asked once.
 func (t *stream) tellEnd(ctx context.Context, l Lane) {
 	if t.ends == nil {
-		ctx, cancel := context.WithTimeout(ctx, resolveWithin)
-		defer cancel()
-		res, err := t.sender.cfg.Log.ListOffsets(ctx, &brokerv1.ListOffsetsRequest{Topic: t.topic, At: &brokerv1.ListOffsetsRequest_Latest{Latest: true}})
-		if err != nil {
-			return
-		}
-		t.ends = make(map[int32]int64, len(res.Offsets))
-		for _, o := range res.Offsets {
-			t.ends[o.Partition] = o.Offset
-		}
+		t.ends = t.askEnds(ctx)
 	}
 	if end, ok := t.ends[l.Partition()]; ok {
 		l.SetEnd(end)
 	}
 }
 
-func (t *stream) send(c *call, l Lane, b Batch) {
+func (t *stream) askEnds(ctx context.Context) map[int32]int64 {
+	ctx, cancel := context.WithTimeout(ctx, resolveWithin)
+	defer cancel()
+	ends := make(map[int32]int64)
+	res, err := t.sender.cfg.Conns.log().ListOffsets(ctx, &brokerv1.ListOffsetsRequest{Topic: t.topic, At: &brokerv1.ListOffsetsRequest_Latest{Latest: true}})
+	if err != nil {
+		return ends
+	}
+	for _, o := range res.Offsets {
+		ends[o.Partition] = o.Offset
+	}
+	return ends
+}
+
+func (t *stream) send(ctx context.Context, c *call, l Lane, b Batch) {
 	data, err := b.Bytes()
 	if err != nil {
 		b.Refused(batcher.Fatal, errs.New(errs.Internal, "BATCH_NOT_BUILT", "build a batch for %s/%d", l.Topic(), l.Partition()).Wrap(err))
 		return
 	}
+	span := t.sender.span(ctx, t.topic, l.Partition(), b.Traces(), len(data))
 	req := brokerv1.AppendStreamRequest{Topic: t.topic, Partition: l.Partition(), Ack: brokerv1.AckLevel_ACK_LEVEL_DURABLE,
-		Traceparent: b.Trace(), Batches: data}
-	if req.Sequence = c.register(b); req.Sequence == 0 {
+		Traceparent: span.parent, Batches: data}
+	if req.Sequence = c.register(sent{b, span}); req.Sequence == 0 {
+		span.end(errBroken)
 		b.Lost(errBroken)
 		return
 	}
 	if err := c.client.Send(&req); err != nil {
 		c.cancel() // the receiver reports the batch lost, with the reason
-		<-c.done
-	}
-}
-
-var errBroken = errors.New("the append stream broke")
-
-// register notes that the batch goes out. It returns 0 on a call that has ended.
-func (c *call) register(b Batch) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.outstanding == nil {
-		return 0
-	}
-	c.sequence++
-	c.outstanding[c.sequence] = b
-	return c.sequence
-}
-
-func (c *call) quiet() bool {
-	if c == nil {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.outstanding) == 0
-}
-
-func (c *call) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (c *call) close() {
-	if c != nil {
-		c.cancel()
 		<-c.done
 	}
 }
@@ -201,6 +158,9 @@ func (t *stream) ensure(ctx context.Context, c *call, l Lane) *call {
 	if c != nil && !c.ended() {
 		return c
 	}
+	if c != nil {
+		t.turn++
+	}
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
 	for ctx.Err() == nil {
@@ -208,6 +168,7 @@ func (t *stream) ensure(ctx context.Context, c *call, l Lane) *call {
 		if err == nil {
 			return c
 		}
+		t.turn++
 		l.Stalled(err)
 		t.mu.Lock()
 		waiting := append([]Lane(nil), t.lanes...)
@@ -220,62 +181,9 @@ func (t *stream) ensure(ctx context.Context, c *call, l Lane) *call {
 	return nil
 }
 
-func (t *stream) open(ctx context.Context) (*call, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	client, err := t.sender.cfg.Log.AppendStream(ctx)
-	if err != nil {
-		cancel()
-		return nil, errs.From(err)
-	}
-	c := &call{client: client, cancel: cancel, done: make(chan struct{}), outstanding: make(map[int64]Batch)}
-	t.sender.work.Go(func() { t.receive(c) })
-	return c, nil
-}
-
-// receive reports every answer, and at the end of the call what stayed without one.
-func (t *stream) receive(c *call) {
-	defer close(c.done)
-	defer c.cancel()
-	for {
-		res, err := c.client.Recv()
-		if err != nil {
-			t.lost(c, err)
-			return
-		}
-		c.mu.Lock()
-		b := c.outstanding[res.Sequence]
-		delete(c.outstanding, res.Sequence)
-		c.mu.Unlock()
-		if b == nil {
-			continue // a repeat of an answer says nothing new
-		}
-		t.report(b, res)
-	}
-}
-
-func (t *stream) lost(c *call, err error) {
-	if errors.Is(err, io.EOF) {
-		err = errBroken
-	} else {
-		err = errs.From(err)
-	}
-	c.mu.Lock()
-	sequences := make([]int64, 0, len(c.outstanding))
-	for n := range c.outstanding {
-		sequences = append(sequences, n)
-	}
-	outstanding := c.outstanding
-	c.outstanding = nil
-	c.mu.Unlock()
-	sort.Slice(sequences, func(i, j int) bool { return sequences[i] < sequences[j] })
-	for _, n := range sequences {
-		b := outstanding[n]
-		b.Lost(err)
-	}
-}
-
-func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
+func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 	if res.Error == nil {
+		b.span.end(nil)
 		var at int64
 		if res.AppendTime != nil {
 			at = res.AppendTime.AsTime().UnixMilli()
@@ -284,6 +192,7 @@ func (t *stream) report(b Batch, res *brokerv1.AppendStreamResponse) {
 		return
 	}
 	err := errs.FromProto(res.Error)
+	b.span.end(err)
 	r := classify(err)
 	if r == batcher.Fatal {
 		t.sender.cfg.Logger.Warn("batch refused", slog.String("topic", t.topic), slog.Any("partition", b.Partition()), slog.Any("error", err))
