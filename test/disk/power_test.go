@@ -199,7 +199,7 @@ func power(t *testing.T, rng *rand.Rand, rounds, dirs int) {
 // mountPoint is a directory that is left alone should the mount outlive the test.
 func mountPoint(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "databus-power-")
+	dir, err := os.MkdirTemp("", "databus-power-") //nolint:usetesting // its removal would go into the mount
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,9 @@ func check(ctx context.Context, broker *harness.Service, known *ledger) error {
 			where[v] = offset
 			var k key
 			var sequence int32
-			fmt.Sscanf(v, "%d/%d/%d/", &k.producer, &k.partition, &sequence)
+			if _, err := fmt.Sscanf(v, "%d/%d/%d/", &k.producer, &k.partition, &sequence); err != nil {
+				return fmt.Errorf("partition %d has %.20q at %d: %w", n, v, offset, err)
+			}
 			if sequence >= known.next[k]+inFlight {
 				return fmt.Errorf("partition %d has %.20q at %d, and the producer has only %d", n, v, offset, known.next[k])
 			}

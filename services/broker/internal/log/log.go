@@ -94,7 +94,7 @@ func (l *Log) Close(ctx context.Context) error {
 	l.closed = true
 	l.mu.Unlock()
 	if first {
-		go func() {
+		go func() { //nolint:contextcheck // it goes on when ctx ends
 			l.err = l.shutdown()
 			close(l.done)
 		}()
