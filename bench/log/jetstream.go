@@ -47,7 +47,7 @@ func serveJetStream(ctx context.Context, always bool) error {
 	return nil
 }
 
-// maxPending is how many messages one JetStream client has under way: more did not raise what it publishes.
+// maxPending is how many messages one JetStream client has under way.
 const maxPending = 1000
 
 // jetClient publishes to a stream of its own. It belongs to one goroutine.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -23,7 +22,6 @@ type Proxy struct {
 // proxied is one connection through a Proxy.
 type proxied struct {
 	client, server net.Conn
-	bytes          atomic.Int64 // towards the server
 
 	mu   sync.Mutex
 	gate chan struct{} // closed: bytes go through
@@ -52,9 +50,6 @@ func (p *Proxy) Conns() int {
 	return len(p.conns)
 }
 
-// Sent is how many bytes the connection of that number, from 0, has carried towards the target.
-func (p *Proxy) Sent(n int) int64 { return p.conn(n).bytes.Load() }
-
 // Stall holds back what the connection of that number, from 0, carries in either direction, until the returned function is called.
 // Its two ends notice nothing but silence.
 func (p *Proxy) Stall(n int) (resume func()) {
@@ -65,9 +60,6 @@ func (p *Proxy) Stall(n int) (resume func()) {
 	c.gate = gate
 	return sync.OnceFunc(func() { close(gate) })
 }
-
-// Cut ends the connection of that number, from 0, at once.
-func (p *Proxy) Cut(n int) { p.conn(n).cut() }
 
 func (p *Proxy) conn(n int) *proxied {
 	p.mu.Lock()
@@ -95,13 +87,13 @@ func (p *Proxy) accept() {
 		if ended {
 			c.cut()
 		}
-		p.work.Go(func() { c.carry(server, client, &c.bytes) })
-		p.work.Go(func() { c.carry(client, server, new(atomic.Int64)) })
+		p.work.Go(func() { c.carry(server, client) })
+		p.work.Go(func() { c.carry(client, server) })
 	}
 }
 
 // carry copies one direction until either end is gone.
-func (c *proxied) carry(to, from net.Conn, count *atomic.Int64) {
+func (c *proxied) carry(to, from net.Conn) {
 	defer c.cut()
 	buffer := make([]byte, 32<<10)
 	for {
@@ -116,7 +108,6 @@ func (c *proxied) carry(to, from net.Conn, count *atomic.Int64) {
 		if _, err := to.Write(buffer[:n]); err != nil {
 			return
 		}
-		count.Add(int64(n))
 	}
 }
 
