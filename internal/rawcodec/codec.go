@@ -12,7 +12,7 @@ import (
 // concurrently.
 //
 // Whoever sends a message must leave its payload unchanged for good, not only until the send returns: the transport reads it
-// later, and a stream gives no sign of when. Whoever receives one owns its payload.
+// later, and only Parts.Release tells when. Whoever receives one owns its payload.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
@@ -23,8 +23,9 @@ func (Codec) Name() string { return "proto" }
 // Marshal encodes a message, or the message in a Parts.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	var payload [][]byte
+	var release func()
 	if p, ok := v.(*Parts); ok {
-		v, payload = p.Message, p.Payload
+		v, payload, release = p.Message, p.Payload, p.Release
 	}
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -37,7 +38,7 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 		}
 		return marshalWhole(m)
 	}
-	return marshalPayload(m, f, payload)
+	return marshalPayload(m, f, payload, release)
 }
 
 // Unmarshal decodes a message. A payload that lies in one buffer is not copied.

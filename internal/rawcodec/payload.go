@@ -25,7 +25,16 @@ type Parts struct {
 	Message proto.Message
 	// Payload in order; the receiver gets it in one piece.
 	Payload [][]byte
+	// Release, where it is set, is called once the transport has let go of a payload of one slice, or never: a small one, and
+	// one that was never sent, are left to the garbage collector.
+	Release func()
 }
+
+// releaser calls a Parts' Release in the place of a pool that would take the buffer back.
+type releaser func()
+
+func (releaser) Get(int) *[]byte { panic("rawcodec: a releaser has no buffers") }
+func (r releaser) Put(*[]byte)   { r() }
 
 // field points at the payload of one message.
 type field struct {
@@ -72,7 +81,7 @@ func withoutPayload(m proto.Message) proto.Message {
 }
 
 // marshalPayload encodes the small fields and the payload's tag into one buffer and lets the payload follow as it is.
-func marshalPayload(m proto.Message, f field, parts [][]byte) (mem.BufferSlice, error) {
+func marshalPayload(m proto.Message, f field, parts [][]byte, release func()) (mem.BufferSlice, error) {
 	if len(m.ProtoReflect().GetUnknown()) > 0 && parts == nil {
 		return marshalWhole(m)
 	}
@@ -98,6 +107,9 @@ func marshalPayload(m proto.Message, f field, parts [][]byte) (mem.BufferSlice, 
 	}
 	data := make(mem.BufferSlice, 1, 1+len(parts))
 	data[0] = mem.SliceBuffer(head)
+	if release != nil && len(parts) == 1 {
+		return append(data, mem.NewBuffer(&parts[0], releaser(release))), nil
+	}
 	for _, p := range parts {
 		if len(p) > 0 {
 			data = append(data, mem.SliceBuffer(p))

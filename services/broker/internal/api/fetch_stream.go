@@ -17,12 +17,13 @@ const defaultHeartbeat = 10 * time.Second
 // FetchStream sends batches as the log holds them, without joining or copying them.
 func (s *logService) FetchStream(req *brokerv1.FetchStreamRequest, stream grpc.ServerStreamingServer[brokerv1.FetchStreamResponse]) error {
 	return s.fetchStream(stream.Context(), req, func(head *brokerv1.FetchStreamResponse, res log.FetchResult) error {
-		return stream.SendMsg(&rawcodec.Parts{Message: head, Payload: res.Batches})
+		return stream.SendMsg(&rawcodec.Parts{Message: head, Payload: res.Batches, Release: res.Release})
 	})
 }
 
 func (s logConnect) FetchStream(ctx context.Context, req *brokerv1.FetchStreamRequest, stream *connect.ServerStream[brokerv1.FetchStreamResponse]) error {
 	return s.fetchStream(ctx, req, func(head *brokerv1.FetchStreamResponse, res log.FetchResult) error {
+		defer res.Release() // Send has encoded it
 		head.Batches = res.Bytes()
 		return stream.Send(head)
 	})
@@ -39,16 +40,17 @@ func (s *logService) fetchStream(ctx context.Context, req *brokerv1.FetchStreamR
 	if d := req.GetHeartbeat(); d != nil {
 		o.MaxWait = max(d.AsDuration(), 10*time.Millisecond)
 	}
+	r := p.NewReader(o)
+	defer r.Close()
 	for {
-		res, err := p.Fetch(ctx, o)
+		res, err := r.Next(ctx)
 		if err != nil {
-			return s.followError(p, o.Offset, err)
+			return s.followError(p, r.Offset(), err)
 		}
 		head := &brokerv1.FetchStreamResponse{HighWatermark: res.HighWatermark, LogStartOffset: res.LogStartOffset, NextOffset: res.NextOffset}
 		if err := send(head, res); err != nil {
 			return err
 		}
-		o.Offset = res.NextOffset
 	}
 }
 

@@ -19,6 +19,14 @@ type FetchOptions struct {
 	MinBytes int           // wait until this much can be read, 0 like 1
 	MaxBytes int           // more only when the first batch is larger; 0: 1 MiB
 	MaxWait  time.Duration // 0: answer at once
+
+	reuse bool // read files into recycled buffers
+}
+
+func (o FetchOptions) withDefaults() FetchOptions {
+	def(&o.MaxBytes, 1<<20)
+	o.MinBytes = min(max(o.MinBytes, 1), o.MaxBytes)
+	return o
 }
 
 // FetchResult is what can be read. Batches must not be changed: others read the same memory.
@@ -28,6 +36,16 @@ type FetchResult struct {
 	NextOffset     int64    // where to fetch on
 	HighWatermark  int64
 	LogStartOffset int64
+
+	buffer *[]byte // that Batches lie in, when it is to be recycled
+}
+
+// Release lets the memory be used again: no slice of Batches may be read after it. It is called once, or never: the
+// garbage collector frees what is left.
+func (r FetchResult) Release() {
+	if r.buffer != nil {
+		giveBuffer(r.buffer)
+	}
 }
 
 // Bytes joins the batches, without a copy when they are one buffer.
@@ -48,22 +66,28 @@ type waiter struct {
 // MinBytes can be read it waits, up to MaxWait, at the cost of one timer.
 // Errors: ErrOffsetOutOfRange, ErrCorrupt, ErrDirFailed, ErrClosed, ctx's.
 func (p *Partition) Fetch(ctx context.Context, o FetchOptions) (FetchResult, error) {
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = 1 << 20
-	}
-	o.MinBytes = min(max(o.MinBytes, 1), o.MaxBytes)
 	start := time.Now()
+	r, cached, err := p.fetch(ctx, o.withDefaults())
+	if err != nil {
+		return r, p.errorf("fetch from", err)
+	}
+	p.observeFetch(r.Size, cached, start)
+	return r, nil
+}
+
+func (p *Partition) observeFetch(size int, cached bool, start time.Time) {
+	if f := p.log.cfg.Observer.Fetched; f != nil {
+		f(p.key.Topic, p.key.Partition, size, cached, time.Since(start))
+	}
+}
+
+// fetch reads and waits; cached says that the answer comes from memory.
+func (p *Partition) fetch(ctx context.Context, o FetchOptions) (r FetchResult, cached bool, err error) {
 	var deadline <-chan time.Time
 	for {
 		r, seen, cached, err := p.read(o)
-		if err != nil {
-			return r, p.errorf("fetch from", err)
-		}
-		if r.Size >= o.MinBytes || o.MaxWait <= 0 {
-			if f := p.log.cfg.Observer.Fetched; f != nil {
-				f(p.key.Topic, p.key.Partition, r.Size, cached, time.Since(start))
-			}
-			return r, nil
+		if err != nil || r.Size >= o.MinBytes || o.MaxWait <= 0 {
+			return r, cached, err
 		}
 		if deadline == nil {
 			timer := time.NewTimer(o.MaxWait)
@@ -79,7 +103,7 @@ func (p *Partition) Fetch(ctx context.Context, o FetchOptions) (FetchResult, err
 			o.MaxWait = 0
 		case <-ctx.Done():
 			cancel()
-			return FetchResult{}, p.errorf("fetch from", context.Cause(ctx))
+			return FetchResult{}, false, context.Cause(ctx)
 		}
 	}
 }
@@ -153,39 +177,52 @@ func (p *Partition) read(o FetchOptions) (r FetchResult, seen int64, cached bool
 			return r, seen, true, nil
 		}
 		p.mu.Unlock()
-		b, next, following, seg, err := p.readDisk(offset, o.MaxBytes)
+		following, seg, err := p.readDisk(&r, offset, o)
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) && !p.holds(seg) {
 				continue // retention or compaction took it away in the meantime
 			}
 			return r, seen, false, readError(err)
 		}
-		if len(b) == 0 {
+		if r.Size == 0 {
 			if following <= offset {
 				return r, seen, false, nil
 			}
 			offset = following // nothing is left of what was between
 			continue
 		}
-		r.Batches, r.Size, r.NextOffset = [][]byte{b}, len(b), next
 		return r, seen, false, nil
 	}
 }
 
-// readDisk reads from the segment that holds an offset below the high watermark. following is where to go on when nothing
-// is left of what it held.
-func (p *Partition) readDisk(offset int64, maxBytes int) (b []byte, next, following int64, seg store.Segment, err error) {
+// readDisk reads into r from the segment that holds an offset below the high watermark. following is where to go on when
+// nothing is left of what it held.
+func (p *Partition) readDisk(r *FetchResult, offset int64, o FetchOptions) (following int64, seg store.Segment, err error) {
 	p.reading.RLock()
 	defer p.reading.RUnlock()
 	p.mu.Lock()
 	if len(p.segs) == 0 {
 		p.mu.Unlock()
-		return nil, 0, 0, seg, ErrClosed
+		return 0, seg, ErrClosed
 	}
 	seg, limit, following := p.locate(offset)
 	p.mu.Unlock()
-	b, next, err = seg.Read(max(offset, seg.Base()), maxBytes, limit, following)
-	return b, next, following, seg, err
+	var buf []byte
+	if o.reuse {
+		o.MaxBytes = min(o.MaxBytes, maxBuffer)
+		r.buffer = takeBuffer(o.MaxBytes)
+		buf = *r.buffer
+	}
+	b, next, err := seg.Read(buf, max(offset, seg.Base()), o.MaxBytes, limit, following)
+	if r.buffer != nil && (len(b) == 0 || &b[0] != &buf[0]) { // nothing, or a batch that is larger
+		giveBuffer(r.buffer)
+		r.buffer = nil
+	}
+	if err != nil || len(b) == 0 {
+		return following, seg, err
+	}
+	r.Batches, r.Size, r.NextOffset = [][]byte{b}, len(b), next
+	return following, seg, nil
 }
 
 // readable says whether offset can be asked for; mu is held.

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -41,6 +42,7 @@ type Log struct {
 	paths      map[store.ID]string
 	keeper     *keeper
 	journal    journalState
+	readAhead  atomic.Int64 // bytes that Readers hold, or will, before they are asked for them
 
 	// One partition is made, deleted or opened at a time; a stripe is locked before mu.
 	stripes [64]sync.Mutex

@@ -80,8 +80,8 @@ func (s *Segment) lookup(offset int64) (at, last int64, err error) {
 
 // Read returns whole, checked batches from the one that holds offset on, up to maxBytes and never past position
 // limit, before which all offsets are below end; the first is returned however large it is. next is the offset behind
-// the last batch, offset when there is none.
-func (s *Segment) Read(offset int64, maxBytes int, limit, end int64) (b []byte, next int64, err error) {
+// the last batch, offset when there is none. b lies in buf where there is room for it, and for one batch header more.
+func (s *Segment) Read(buf []byte, offset int64, maxBytes int, limit, end int64) (b []byte, next int64, err error) {
 	at, first, err := s.Find(offset, limit)
 	if err != nil || at >= limit {
 		return nil, offset, err
@@ -96,7 +96,11 @@ func (s *Segment) Read(offset int64, maxBytes int, limit, end int64) (b []byte, 
 	defer fh.Release()
 	want := max(maxBytes, first.Size())
 	// One header more than asked for: offsets are outside of a batch's checksum, the next batch tells a wrong one.
-	b = make([]byte, min(int64(want)+recordbatch.HeaderSize, limit-at))
+	if n := int(min(int64(want)+recordbatch.HeaderSize, limit-at)); n <= len(buf) {
+		b = buf[:n]
+	} else {
+		b = make([]byte, n)
+	}
 	if _, err := fh.ReadAt(b, at); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = &CorruptError{File: s.Path(), Offset: at, Cause: io.ErrUnexpectedEOF}
@@ -230,6 +234,6 @@ func (s *Segment) Section(offset int64, maxBytes int, limit, end int64) (at, n, 
 	if err != nil || at >= limit {
 		return at, 0, offset, err
 	}
-	b, next, err := s.Read(offset, maxBytes, limit, end)
+	b, next, err := s.Read(nil, offset, maxBytes, limit, end)
 	return at, int64(len(b)), next, err
 }

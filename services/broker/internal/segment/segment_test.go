@@ -62,7 +62,7 @@ func TestSegmentFindsEveryOffset(t *testing.T) {
 			}
 		}
 		for offset := int64(100); offset < 400; offset++ {
-			b, next, err := s.Read(offset, 1, s.Size(), 400)
+			b, next, err := s.Read(nil, offset, 1, s.Size(), 400)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func FuzzFiles(f *testing.F) {
 		files := vfs.NewFiles(fs, 4)
 		defer files.Close()
 		s := Open(files, fs, "/d", 100, int64(len(log)), Options{})
-		if b, _, err := s.Read(offset, 1000, s.Size(), 1<<40); err == nil && len(b) > 0 {
+		if b, _, err := s.Read(nil, offset, 1000, s.Size(), 1<<40); err == nil && len(b) > 0 {
 			if _, err := recordbatch.Check(b[:firstSize(b)]); err != nil {
 				t.Errorf("served a bad batch: %v", err)
 			}
