@@ -163,3 +163,11 @@ func (o *osFile) Preallocate(off, n int64) error {
 func (o *osFile) StartWriteback(off, n int64) {
 	_ = unix.SyncFileRange(o.fd, off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
+
+// Cached says whether the system has all of a range of a file in memory, false where it can not tell.
+func Cached(f *os.File, off, n int64) bool {
+	page := int64(os.Getpagesize())
+	var have unix.Cachestat_t
+	err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Off: uint64(off), Len: uint64(n)}, &have, 0)
+	return err == nil && n > 0 && int64(have.Cache) >= (off+n-1)/page-off/page+1
+}

@@ -69,7 +69,10 @@ func (r *Reader) Offset() int64 { return r.o.Offset }
 func (r *Reader) Next(ctx context.Context) (FetchResult, error) {
 	start := time.Now()
 	a, ok := r.take(ctx)
-	if !ok {
+	switch {
+	case r.ahead != nil:
+		a.err = context.Cause(ctx)
+	case !ok:
 		// Also where reading ahead failed: who asks gets the error of now, not of then.
 		a.FetchResult, a.cached, a.err = r.p.fetch(ctx, r.o)
 	}
@@ -102,7 +105,7 @@ func (r *Reader) readAhead() {
 	}(r.ahead, r.o)
 }
 
-// take returns what was read ahead, if it may still be served; ok is false otherwise, and when ctx ends first.
+// take returns what was read ahead, if it may still be served; ok is false otherwise. Where ctx ends first it goes on being read.
 func (r *Reader) take(ctx context.Context) (a ahead, ok bool) {
 	if r.ahead == nil {
 		return a, false

@@ -177,6 +177,17 @@ func (x *offsetIndex) lookup(offset int64) (pos, last int64, err error) {
 	return int64(binary.BigEndian.Uint32(e[4:])), x.base + int64(binary.BigEndian.Uint32(e)), nil
 }
 
+// lookupPos is lookup by position: the last batch at or before pos that has an entry.
+func (x *offsetIndex) lookupPos(pos int64) (at, last int64, err error) {
+	e, err := x.search(x.files, x.name, func(e []byte) bool {
+		return int64(binary.BigEndian.Uint32(e[4:])) <= pos
+	})
+	if e == nil || err != nil {
+		return 0, -1, err
+	}
+	return int64(binary.BigEndian.Uint32(e[4:])), x.base + int64(binary.BigEndian.Uint32(e)), nil
+}
+
 func (x *offsetIndex) store() error { return x.table.store(x.files, x.name) }
 
 // cut drops the entries of batches at or past pos.

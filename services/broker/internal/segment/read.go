@@ -127,24 +127,29 @@ func (s *Segment) Read(buf []byte, offset int64, maxBytes int, limit, end int64)
 	return b[:done:done], next, nil
 }
 
-// trim checks the batches in b, up to want bytes, and returns how many bytes of it are whole batches.
+// trim checks the batches in b, up to want bytes, and returns how many bytes of it are whole batches. Those before a bad one
+// are returned without an error, which is the next reader's.
 func trim(b []byte, name string, at, next int64, want int) (done int, _ int64, err error) {
 	for len(b)-done >= recordbatch.HeaderSize {
 		size, ok := batchSize(b[done:])
 		if !ok {
-			return 0, 0, &CorruptError{File: name, Offset: at + int64(done), Cause: fmt.Errorf("impossible batch length %d", size)}
+			err = &CorruptError{File: name, Offset: at + int64(done), Cause: fmt.Errorf("impossible batch length %d", size)}
+			break
 		}
 		if len(b)-done < size || done+size > want {
 			break
 		}
-		h, err := checkAt(name, at+int64(done), b[done:done+size], next)
-		if err != nil {
-			return 0, 0, err
+		var h recordbatch.Header
+		if h, err = checkAt(name, at+int64(done), b[done:done+size], next); err != nil {
+			break
 		}
 		next = h.LastOffset() + 1
 		done += size
 	}
-	return done, next, nil
+	if done > 0 {
+		err = nil
+	}
+	return done, next, err
 }
 
 // OffsetForTime returns the first record from offset least on, before position limit, whose timestamp is at least ts.
@@ -225,15 +230,4 @@ func firstRecord(f io.ReaderAt, name string, at int64, h recordbatch.Header, ts,
 		}
 	}
 	return 0, 0, false, nil
-}
-
-// Section is Read for whoever sends the bytes from the file: where they are and how many. They are read and checked on
-// the way, which also brings them into the system's cache.
-func (s *Segment) Section(offset int64, maxBytes int, limit, end int64) (at, n, next int64, err error) {
-	at, _, err = s.Find(offset, limit)
-	if err != nil || at >= limit {
-		return at, 0, offset, err
-	}
-	b, next, err := s.Read(nil, offset, maxBytes, limit, end)
-	return at, int64(len(b)), next, err
 }

@@ -87,6 +87,7 @@ type Segment struct {
 	loaded  bool  // the fields below and the timestamps are known
 	index   offsetIndex
 	times   timeIndex
+	checked spans // of the log, by Section
 }
 
 // Options says how a segment is written.
@@ -349,6 +350,7 @@ func (s *Segment) Truncate(at, lastOffset int64) error {
 	s.mu.Lock()
 	s.size = min(s.size, at)
 	s.reserved = 0
+	s.checked.cut(at)
 	err = errors.Join(s.index.cut(at), s.times.cut(lastOffset))
 	s.mu.Unlock()
 	return err
