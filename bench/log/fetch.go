@@ -23,7 +23,7 @@ const (
 )
 
 // fetches measures one FetchStream: of what the broker has in memory, of what the system has cached, and of what is on the disk
-// only, beside a bare grpc-go stream and beside cat.
+// only, beside a bare grpc-go stream, of its own memory and of the same file, and beside cat.
 func fetches(ctx context.Context, o *options) error {
 	s, err := startBroker(ctx, o, "", 1)
 	if err != nil {
@@ -49,17 +49,18 @@ func fetches(ctx context.Context, o *options) error {
 	whole := int64(o.fetch) << 20
 	recent := min(recentMiB<<20, whole/2)
 	newest := records - records*recent/whole
-	f := new(struct{ stream, memory, cached, cold, cat []float64 })
+	f := new(struct{ stream, file, memory, cached, cold, cat []float64 })
 	for range o.rounds {
 		for _, x := range []struct {
 			to   *[]float64
 			cold bool
 			run  func() (float64, error)
 		}{
-			{&f.stream, false, func() (float64, error) { return fetchFrom(ctx, bare, 0, whole) }},
-			{&f.memory, false, func() (float64, error) { return fetchFrom(ctx, s.grpc, newest, recent*9/10) }},
-			{&f.cached, false, func() (float64, error) { return fetchFrom(ctx, s.grpc, 0, whole-2*recent) }},
-			{&f.cold, true, func() (float64, error) { return fetchFrom(ctx, s.grpc, 0, whole-2*recent) }},
+			{&f.stream, false, func() (float64, error) { return fetchFrom(ctx, bare, topic, 0, whole) }},
+			{&f.file, false, func() (float64, error) { return fetchFrom(ctx, bare, segments[0], 0, whole-2*recent) }},
+			{&f.memory, false, func() (float64, error) { return fetchFrom(ctx, s.grpc, topic, newest, recent*9/10) }},
+			{&f.cached, false, func() (float64, error) { return fetchFrom(ctx, s.grpc, topic, 0, whole-2*recent) }},
+			{&f.cold, true, func() (float64, error) { return fetchFrom(ctx, s.grpc, topic, 0, whole-2*recent) }},
 			{&f.cat, true, func() (float64, error) { return cat(ctx, segments) }},
 		} {
 			if x.cold {
@@ -77,12 +78,13 @@ func fetches(ctx context.Context, o *options) error {
 		}
 	}
 	fmt.Printf("\nOne FetchStream, answers of up to %d KiB, a partition of %d MiB in batches of 64 KiB, medians of %d rounds:\n\n", fetchBytes>>10, o.fetch, o.rounds)
-	t := report.Table{Head: []string{"", "MB/s", "of bare grpc-go", "of cat"}}
-	t.Row("bare grpc-go stream, the same memory again and again", report.Median(f.stream), "100 %", "")
-	t.Row("databus, the newest batches, in its memory", report.Median(f.memory), report.Ratio(f.memory, f.stream), "")
-	t.Row("databus, in the system's cache", report.Median(f.cached), report.Ratio(f.cached, f.stream), "")
-	t.Row("databus, not cached", report.Median(f.cold), report.Ratio(f.cold, f.stream), report.Ratio(f.cold, f.cat))
-	t.Row("cat segments > /dev/null, not cached", report.Median(f.cat), "", "100 %")
+	t := report.Table{Head: []string{"", "MB/s", "of bare grpc-go", "of it with the file", "of cat"}}
+	t.Row("bare grpc-go stream, the same memory again and again", report.Median(f.stream), "100 %", "", "")
+	t.Row("bare grpc-go stream of the same file, in the system's cache", report.Median(f.file), report.Ratio(f.file, f.stream), "100 %", "")
+	t.Row("databus, the newest batches, in its memory", report.Median(f.memory), report.Ratio(f.memory, f.stream), report.Ratio(f.memory, f.file), "")
+	t.Row("databus, in the system's cache", report.Median(f.cached), report.Ratio(f.cached, f.stream), report.Ratio(f.cached, f.file), "")
+	t.Row("databus, not cached", report.Median(f.cold), report.Ratio(f.cold, f.stream), report.Ratio(f.cold, f.file), report.Ratio(f.cold, f.cat))
+	t.Row("cat segments > /dev/null, not cached", report.Median(f.cat), "", "", "100 %")
 	t.Print(os.Stdout)
 	return nil
 }
@@ -109,7 +111,7 @@ func fill(ctx context.Context, o *options, addr string, size, mib int) (records 
 }
 
 // fetchFrom follows a partition from an offset on until it has so many bytes, and gives MB/s.
-func fetchFrom(ctx context.Context, addr string, offset, bytes int64) (float64, error) {
+func fetchFrom(ctx context.Context, addr, name string, offset, bytes int64) (float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn, err := dial(addr)
@@ -118,7 +120,7 @@ func fetchFrom(ctx context.Context, addr string, offset, bytes int64) (float64, 
 	}
 	defer func() { _ = conn.Close() }()
 	start := time.Now()
-	stream, err := brokerv1.NewLogServiceClient(conn).FetchStream(ctx, &brokerv1.FetchStreamRequest{Topic: topic, Offset: offset, MaxBytes: fetchBytes})
+	stream, err := brokerv1.NewLogServiceClient(conn).FetchStream(ctx, &brokerv1.FetchStreamRequest{Topic: name, Offset: offset, MaxBytes: fetchBytes})
 	if err != nil {
 		return 0, err
 	}

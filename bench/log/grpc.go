@@ -3,7 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"sync"
 
 	"google.golang.org/grpc"
 
@@ -49,8 +53,11 @@ func (*bareLog) AppendStream(stream grpc.BidiStreamingServer[brokerv1.AppendStre
 	}
 }
 
-// FetchStream sends until the client has enough.
-func (b *bareLog) FetchStream(_ *brokerv1.FetchStreamRequest, stream grpc.ServerStreamingServer[brokerv1.FetchStreamResponse]) error {
+// FetchStream sends until the client has enough: the same chunk, or the file that the topic names, as it is.
+func (b *bareLog) FetchStream(req *brokerv1.FetchStreamRequest, stream grpc.ServerStreamingServer[brokerv1.FetchStreamResponse]) error {
+	if filepath.IsAbs(req.GetTopic()) {
+		return sendFile(req.GetTopic(), stream)
+	}
 	for n := int64(1); ; n++ {
 		head := &brokerv1.FetchStreamResponse{NextOffset: n}
 		if err := stream.SendMsg(&rawcodec.Parts{Message: head, Payload: [][]byte{b.chunk}}); err != nil {
@@ -58,3 +65,25 @@ func (b *bareLog) FetchStream(_ *brokerv1.FetchStreamRequest, stream grpc.Server
 		}
 	}
 }
+
+// sendFile sends a file once, from recycled buffers.
+func sendFile(name string, stream grpc.ServerStream) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	for n := int64(1); ; n++ {
+		buf := chunks.Get().(*[fetchBytes]byte)
+		k, err := io.ReadFull(f, buf[:])
+		if k == 0 {
+			return err
+		}
+		head := &brokerv1.FetchStreamResponse{NextOffset: n}
+		if err := stream.SendMsg(&rawcodec.Parts{Message: head, Payload: [][]byte{buf[:k]}, Release: func() { chunks.Put(buf) }}); err != nil {
+			return err
+		}
+	}
+}
+
+var chunks = sync.Pool{New: func() any { return new([fetchBytes]byte) }}

@@ -85,7 +85,7 @@ func startTime(ctx context.Context, o *options, dir string, records int64) (floa
 	took := time.Since(start)
 	defer s.Stop()
 	if records > 0 {
-		if _, err := fetchFrom(ctx, s.grpc, records-1, 1); err != nil {
+		if _, err := fetchFrom(ctx, s.grpc, topic, records-1, 1); err != nil {
 			return 0, fmt.Errorf("the last record: %w", err)
 		}
 	}

@@ -14,25 +14,31 @@ import (
 // Find returns the position and header of the first batch whose last offset is at least offset, looking no
 // further than limit. It returns limit when there is none.
 func (s *Segment) Find(offset, limit int64) (int64, recordbatch.Header, error) {
-	at, h, err := s.find(offset, limit)
-	if errors.Is(err, errIndex) {
-		// A damaged index costs one pass over the log, not the data.
-		if err := s.Rebuild(); err != nil {
-			return 0, h, err
-		}
-		at, h, err = s.find(offset, limit)
-	}
-	return at, h, err
+	return s.find(offset, limit, func(int64) {})
 }
 
 // errIndex says that an index leads somewhere else than it says.
 var errIndex = errors.New("index does not match the log")
 
-func (s *Segment) find(offset, limit int64) (int64, recordbatch.Header, error) {
+// find is Find; before tells the position from which on it is going to read the log.
+func (s *Segment) find(offset, limit int64, before func(at int64)) (int64, recordbatch.Header, error) {
+	at, h, err := s.findByIndex(offset, limit, before)
+	if errors.Is(err, errIndex) {
+		// A damaged index costs one pass over the log, not the data.
+		if err := s.Rebuild(); err != nil {
+			return 0, h, err
+		}
+		at, h, err = s.findByIndex(offset, limit, before)
+	}
+	return at, h, err
+}
+
+func (s *Segment) findByIndex(offset, limit int64, before func(at int64)) (int64, recordbatch.Header, error) {
 	at, last, err := s.lookup(offset)
 	if err != nil {
 		return 0, recordbatch.Header{}, err
 	}
+	before(at)
 	fh, err := s.files.Acquire(s.Path())
 	if err != nil {
 		return 0, recordbatch.Header{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/internal/vfs"
@@ -12,6 +13,9 @@ import (
 
 // scanChunk is how much a scan reads at a time; a larger batch grows the buffer to its own size.
 const scanChunk = 1 << 20
+
+// scanBuffers are of scanChunk bytes.
+var scanBuffers = sync.Pool{New: func() any { return new([scanChunk]byte) }}
 
 // ErrStop ends a scan early without an error.
 var ErrStop = errors.New("stop")
@@ -30,7 +34,9 @@ func (s *Segment) Scan(from, to int64, fn func(at int64, h recordbatch.Header, b
 
 func scan(f vfs.File, name string, base, from, to int64, fn func(int64, recordbatch.Header, []byte) error) (int64, error) {
 	at, next := from, base
-	buf := make([]byte, 0, min(scanChunk, max(to-from, 0)))
+	pooled := scanBuffers.Get().(*[scanChunk]byte)
+	defer scanBuffers.Put(pooled)
+	buf := pooled[:0]
 	var rest []byte
 	for at < to {
 		if len(rest) >= recordbatch.HeaderSize {

@@ -18,31 +18,49 @@ type Section struct {
 // Section is Read for whoever sends the bytes from the file. ok is false, and nothing held, when there is none or the file is not
 // the operating system's.
 //
-// All of it was read and checked by this process at least once, and again whenever some of it is not in the system's cache
-// now, so what comes from the disk for it is checked. What stayed in the cache since is not: nor is what left it after
-// a check and was brought back by someone else. Whoever receives the batches finds damage of that kind by their CRC.
+// Each byte is checked once by this process before it is named, and again when some of its section had left the system's cache
+// by the time of the call. Not noticed is damage to what was in the cache all along, or left it after a check and was brought
+// back by something else: another program, or the system reading ahead. Unlike Read's, a receiver must check the batches'
+// CRC, as every client of Kafka does.
 func (s *Segment) Section(offset int64, maxBytes int, limit, end int64) (x Section, ok bool, err error) {
-	at, first, err := s.Find(offset, limit)
-	if err != nil || at >= limit {
-		return x, false, err
-	}
 	fh, err := s.files.Acquire(s.Path())
 	if err != nil {
 		return x, false, err
 	}
+	defer func() {
+		if !ok {
+			fh.Release()
+		}
+	}()
 	if fh.OS() == nil {
-		fh.Release()
 		return x, false, nil
 	}
-	to, next, err := s.sectionEnd(fh, at, at+int64(max(maxBytes, first.Size())), limit, end)
-	if err == nil {
-		err = s.checkSection(fh, at, to, next)
-	}
-	if err != nil {
-		fh.Release()
+	var cached int64 // up to here, as of before anything was read
+	at, first, err := s.find(offset, limit, func(from int64) {
+		const beyond = 64 << 10 // the batch may lie behind from
+		if to := min(limit, from+int64(maxBytes)+beyond); vfs.Cached(fh.OS(), from, to-from) {
+			cached = to
+		}
+	})
+	if err != nil || at >= limit {
 		return x, false, err
 	}
+	to, next, err := s.sectionEnd(fh, at, at+int64(max(maxBytes, first.Size())), limit, end)
+	if err != nil {
+		return x, false, err
+	}
+	if to > cached || !s.wasChecked(at, to) {
+		if err := s.checkSection(fh, at, to, next); err != nil {
+			return x, false, err
+		}
+	}
 	return Section{File: fh, At: at, Length: to - at, Next: next}, true, nil
+}
+
+func (s *Segment) wasChecked(from, to int64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.checked.contain(from, to)
 }
 
 // sectionEnd finds the last position up to bound at which a batch begins, and that batch's first offset.
@@ -74,15 +92,8 @@ func (s *Segment) sectionEnd(fh vfs.File, at, bound, limit, end int64) (to, next
 	return limit, end, nil
 }
 
-// checkSection reads and checks batches up to a position where next follows, unless it has and they are in the system's
-// cache still.
+// checkSection reads and checks batches up to a position where next follows.
 func (s *Segment) checkSection(fh *vfs.Handle, at, to, next int64) error {
-	s.mu.RLock()
-	done := s.checked.contain(at, to)
-	s.mu.RUnlock()
-	if done && vfs.Cached(fh.OS(), at, to-at) {
-		return nil
-	}
 	last := int64(-1)
 	_, err := scan(fh, s.Path(), s.base, at, to, func(_ int64, h recordbatch.Header, _ []byte) error {
 		last = h.LastOffset()
