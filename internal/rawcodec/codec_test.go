@@ -149,6 +149,24 @@ func TestParts(t *testing.T) {
 	}
 }
 
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	released := 0
+	data, err := Codec{}.Marshal(&Parts{Message: &brokerv1.FetchStreamResponse{NextOffset: 7}, Payload: [][]byte{make([]byte, 5000)}, Release: func() { released++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.Ref()
+	data.Free()
+	if released != 0 {
+		t.Error("released while it is referred to")
+	}
+	data.Free()
+	if released != 1 {
+		t.Errorf("released %d times", released)
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	for _, m := range carriers() {
 		fill(m, bytes.Repeat([]byte{7}, 100))
