@@ -61,7 +61,7 @@ bench: build ## REST publish and gRPC append beside bare peers (docs/benchmarks.
 	cd bench && go run ./publish
 
 bench-log: build ## the broker's log beside write+fdatasync, sendfile, bare gRPC, NATS JetStream and cat; 5 minutes, 20 GB of disk
-	go test -run '^$$' -bench 'BesideBare|FetchFile' -benchtime 3x ./services/broker/internal/log
+	go test -run '^$$' -bench 'BesideBare|Fetch' -benchtime 3x ./services/broker/internal/log
 	cd bench && go run ./log
 
 bench-peers: ## build the systems that bench-agent compares with into bin/peers; takes minutes
