@@ -39,10 +39,7 @@ func fetches(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	segments, err := filepath.Glob(filepath.Join(s.Dir(), "data", "topics", topic+"*", "*", "*.log"))
-	if err == nil && len(segments) == 0 {
-		err = errors.New("no segment files in the broker's data directory")
-	}
+	segments, err := segmentsOf(s)
 	if err != nil {
 		return err
 	}
@@ -87,6 +84,14 @@ func fetches(ctx context.Context, o *options) error {
 	t.Row("cat segments > /dev/null, not cached", report.Median(f.cat), "", "", "100 %")
 	t.Print(os.Stdout)
 	return nil
+}
+
+func segmentsOf(s *broker) ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(s.Dir(), "data", "topics", topic+"*", "*", "*.log"))
+	if err == nil && len(names) == 0 {
+		err = errors.New("no segment files in the broker's data directory")
+	}
+	return names, err
 }
 
 // fill appends so many MiB in batches of a size, and gives how many records that is.
