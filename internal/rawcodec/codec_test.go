@@ -92,6 +92,24 @@ func TestPayloadIsNotCopied(t *testing.T) {
 }
 
 // TestPooledBufferIsKept: a buffer that a payload lies in never goes back to its pool.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	released := 0
+	data, err := Codec{}.Marshal(&Parts{Message: &brokerv1.FetchStreamResponse{NextOffset: 7}, Payload: [][]byte{make([]byte, 5000)}, Release: func() { released++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.Ref()
+	data.Free()
+	if released != 0 {
+		t.Error("released while it is referred to")
+	}
+	data.Free()
+	if released != 1 {
+		t.Errorf("released %d times", released)
+	}
+}
+
 func TestPooledBufferIsKept(t *testing.T) {
 	t.Parallel()
 	pool := &countingPool{}
@@ -146,24 +164,6 @@ func TestParts(t *testing.T) {
 		if _, err := (Codec{}).Marshal(bad); err == nil {
 			t.Errorf("%T %v is taken", bad, bad)
 		}
-	}
-}
-
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	released := 0
-	data, err := Codec{}.Marshal(&Parts{Message: &brokerv1.FetchStreamResponse{NextOffset: 7}, Payload: [][]byte{make([]byte, 5000)}, Release: func() { released++ }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data.Ref()
-	data.Free()
-	if released != 0 {
-		t.Error("released while it is referred to")
-	}
-	data.Free()
-	if released != 1 {
-		t.Errorf("released %d times", released)
 	}
 }
 
