@@ -52,7 +52,8 @@ func (b *Batcher) lane(topic string, partition int32) *Lane {
 	k := laneKey{topic, partition}
 	l := b.lanes[k]
 	if l == nil {
-		l = &Lane{batcher: b, topic: topic, partition: partition}
+		l = &Lane{batcher: b, topic: topic, home: partition, want: partition}
+		l.at.Store(partition)
 		b.lanes[k] = l
 	}
 	return l

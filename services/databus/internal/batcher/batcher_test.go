@@ -341,6 +341,48 @@ func TestForgottenProducerGetsANewIdentity(t *testing.T) {
 	})
 }
 
+// TestPartitionGone: what is bound to a partition that the topic has lost goes to another one, in order and as another producer, but
+// not while some of it may be in the log; and back once the topic has grown.
+func TestPartitionGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := setup(t, options(func(o *Options) { o.MaxMessages = 2 }))
+		x.append(x.topic, 3, 8)
+		l := x.topic.Lane(3)
+		a, b := x.sink.take(), x.sink.take()
+		old := header(t, a).ProducerID
+		l.Lost(a, errors.New("broken"))
+		if l.Resize(2) {
+			t.Fatal("the lane moved while a batch of it may be in the log")
+		}
+		l.Refused(b, Gone, errors.New("no such partition"))
+		if !l.Resize(2) || l.Partition() != 1 {
+			t.Fatalf("the lane sends to %d, want 1", l.Partition())
+		}
+		pass(time.Second)
+		for i := range 2 {
+			got := x.sink.take()
+			h := header(t, got)
+			if got != []*Batch{a, b}[i] || got.Partition() != 1 || h.ProducerID == old || h.BaseSequence != int32(i*2) {
+				t.Fatalf("batch %d: partition %d, producer %d (before %d), sequence %d", i, got.Partition(), h.ProducerID, old, h.BaseSequence)
+			}
+		}
+		if l.Resize(4) {
+			t.Fatal("the lane moved with batches in flight")
+		}
+		if c := x.sink.take(); c != nil {
+			t.Fatalf("%v was sent before what is in the other partition is answered", values(t, c))
+		}
+		l.Acked(a, 0, 0)
+		l.Acked(b, 2, 0)
+		if !l.Resize(4) {
+			t.Fatal("the lane did not go back")
+		}
+		if c := x.sink.take(); c.Partition() != 3 || fmt.Sprint(values(t, c)) != "[4 5]" || header(t, c).BaseSequence != 0 {
+			t.Fatalf("%v in partition %d", values(t, c), c.Partition())
+		}
+	})
+}
+
 func TestFatalRefusalAnswersAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.MaxMessages = 1 }))

@@ -117,7 +117,7 @@ func (b *Batch) close(fill Fill) {
 	}
 	b.markDue(fill)
 	b.source.open = nil
-	b.source.topic.filled(b.lane.partition)
+	b.source.topic.filled(b.lane.home)
 }
 
 // lingered is the timer's call.

@@ -204,6 +204,31 @@ func TestForgottenProducer(t *testing.T) {
 	}
 }
 
+// TestPartitionGone: what is spooled for a partition that the topic has lost goes to another one, once none of it can be in the log.
+func TestPartitionGone(t *testing.T) {
+	t.Parallel()
+	r := start(t, 0)
+	r.put(5, "a")
+	r.put(5, "b")
+	a, b := r.next(), r.next()
+	l := a.(*sent).line
+	a.Lost(errors.New("away"))
+	if l.Resize(4) {
+		t.Fatal("the line moved while batches of it may be in the log")
+	}
+	b.Refused(batcher.Gone, errors.New("no such partition"))
+	if !l.Resize(4) {
+		t.Fatal("the line did not move")
+	}
+	for _, want := range []string{"a", "b"} {
+		got := r.next()
+		if r.value(got) != want || got.Partition() != 1 {
+			t.Errorf("%s for partition %d, want %s for 1", r.value(got), got.Partition(), want)
+		}
+		got.Acked(0, 0)
+	}
+}
+
 func TestRefusedForGood(t *testing.T) {
 	t.Parallel()
 	r := start(t, 0)

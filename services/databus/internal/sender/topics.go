@@ -166,7 +166,7 @@ func (t *Topics) save() {
 	}
 }
 
-// Missing reports that the broker lacks a topic in use; Run makes it again.
+// Missing reports that the broker lacks a topic in use, or one of its partitions: Run makes it again, or learns what it is like now.
 func (t *Topics) Missing(name string) {
 	t.mu.Lock()
 	t.absent[name] = true
