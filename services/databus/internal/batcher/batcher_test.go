@@ -519,6 +519,41 @@ func TestStickyMovesOnWhenTheBatchIsClosed(t *testing.T) {
 	})
 }
 
+// TestForgottenTopics: a topic is forgotten only while nothing of it is under way, its lanes go once nobody uses them, and whoever had
+// asked for it before still gets through.
+func TestForgottenTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := setup(t, options())
+		x.append(x.topic, 0, 1)
+		if x.gen.Forget("t") {
+			t.Fatal("forgotten with an open batch")
+		}
+		pass(time.Second)
+		b := x.sink.take()
+		if x.gen.Forget("t") {
+			t.Fatal("forgotten with a batch in flight")
+		}
+		b.Acked(0, 0)
+		if !x.gen.Forget("t") || len(x.gen.Topics()) != 0 || len(x.Lanes()) != 0 {
+			t.Fatalf("%d topics and %d lanes are left", len(x.gen.Topics()), len(x.Lanes()))
+		}
+		for p := range int32(2) { // of one that was used, and of one that was not
+			x.append(x.topic, p, 1)
+			pass(time.Second)
+			if got := x.sink.take(); got.Partition() != p || fmt.Sprint(values(t, got)) != fmt.Sprint([]int32{p + 1}) {
+				t.Fatalf("%v in partition %d", values(t, got), got.Partition())
+			} else if got.Acked(0, 0); len(x.Lanes()) != int(p)+1 {
+				t.Fatalf("%d lanes", len(x.Lanes()))
+			}
+		}
+		x.append(x.topic, 1, 1)
+		x.gen.Retire()
+		if x.sink.take().Acked(0, 0); len(x.Lanes()) != 0 {
+			t.Fatalf("%d lanes are left of a generation that is drained", len(x.Lanes()))
+		}
+	})
+}
+
 func TestDrainAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.Linger = time.Hour }))

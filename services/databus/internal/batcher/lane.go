@@ -12,6 +12,7 @@ import (
 type Lane struct {
 	batcher *Batcher
 	topic   string
+	users   int          // sources; under the batcher's lock
 	home    int32        // the partition that it is for
 	at      atomic.Int32 // the one that it sends to: another one where its own is gone
 
@@ -89,6 +90,13 @@ func (l *Lane) State() State {
 		s.Failing = time.Unix(0, ns)
 	}
 	return s
+}
+
+// empty says that nothing is under way.
+func (l *Lane) empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)+l.held.len()+l.due.len()+len(l.flight) == 0
 }
 
 // enqueue makes a batch due. The caller holds the lock.

@@ -33,6 +33,7 @@ type Out struct {
 
 	mu     sync.Mutex
 	lines  map[place]*line
+	most   int              // lines at which idle ones are looked for
 	bytes  int64            // read and not answered
 	held   map[string]int64 // bytes by topic
 	parked []*line          // that wait for others to be answered
@@ -64,12 +65,29 @@ func (o *Out) Ready(q *spool.Queue) {
 	o.mu.Lock()
 	l := o.lines[k]
 	if l == nil || l.queue != q { // the spool may have forgotten an empty queue and made another
+		o.tidy()
 		l = &line{out: o, queue: q}
 		l.at.Store(q.Partition())
 		o.lines[k] = l
 	}
 	o.mu.Unlock()
 	l.kick()
+}
+
+// tidy forgets lines that have nothing to send, once they are many. The caller holds the lock, which comes after a line's.
+func (o *Out) tidy() {
+	if len(o.lines) < max(o.most, 64) {
+		return
+	}
+	for k, l := range o.lines {
+		if l.mu.TryLock() {
+			if !l.signalled && !l.recovering && !l.backingOff && l.outstanding == 0 && l.queue.Len() == 0 {
+				delete(o.lines, k)
+			}
+			l.mu.Unlock()
+		}
+	}
+	o.most = 2 * len(o.lines)
 }
 
 // admit says whether one more batch may be read; where not, the line is kicked once it may.

@@ -229,6 +229,20 @@ func TestPartitionGone(t *testing.T) {
 	}
 }
 
+func TestIdleLinesGo(t *testing.T) {
+	t.Parallel()
+	r := start(t, 0)
+	for i := range 500 {
+		r.putTo(fmt.Sprint("t", i), 0, "x")
+		r.next().Acked(0, 0)
+	}
+	r.out.mu.Lock()
+	defer r.out.mu.Unlock()
+	if n := len(r.out.lines); n > 128 {
+		t.Errorf("%d lines are kept for 500 topics without traffic", n)
+	}
+}
+
 func TestRefusedForGood(t *testing.T) {
 	t.Parallel()
 	r := start(t, 0)
