@@ -79,7 +79,7 @@ func (s *screen) resize(width, height uint16) {
 // await waits until each pattern matches a line of what the terminal shows; cells that are blank count as one space.
 func (s *screen) await(patterns ...string) {
 	s.Helper()
-	for text := ""; ; {
+	for {
 		lines := s.show()
 		missing := ""
 		for _, p := range patterns {
@@ -96,8 +96,8 @@ func (s *screen) await(patterns ...string) {
 			s.Logf("%dx%d:\n%s", s.size.Cols, s.size.Rows, s.raw())
 			return
 		}
-		var ok bool
-		if text, ok = <-s.output; !ok {
+		text, ok := <-s.output
+		if !ok {
 			s.Fatalf("the command ended, and %q was never shown:\n%s", missing, s.raw())
 		}
 		s.feed(text)
