@@ -101,7 +101,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	a.batcher = batcher.New(a.sender)
 	a.memory = memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
-	if err := a.openDisk(meter); err != nil {
+	if err := a.openDisk(meter, deps.Telemetry.Tracing()); err != nil {
 		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.Close())
 	}
 	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids,

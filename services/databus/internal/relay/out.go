@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/databus-suite/databus/internal/recordbatch"
+	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
 	"github.com/databus-suite/databus/services/databus/internal/sender"
 	"github.com/databus-suite/databus/services/databus/internal/spool"
@@ -20,6 +22,7 @@ type OutConfig struct {
 	Logger     *slog.Logger
 	MinBackoff time.Duration // before a repeat; 0: 50 ms
 	MaxBackoff time.Duration // 0: 2 s
+	Traced     bool          // batches tell of the publishes that their records name
 	RefugeDir  string        // keeps what the broker refused for good; empty: it is dropped
 	MaxBytes   int64         // of batches that were read and are not answered, about; 0: 32 MiB. A topic gets a quarter of it
 }
@@ -283,7 +286,24 @@ type sent struct {
 
 func (b *sent) Bytes() ([]byte, error) { return b.item.Batch, nil }
 func (b *sent) Partition() int32       { return b.line.Partition() }
-func (b *sent) Traces() []string       { return nil } // only the records know
+
+// Traces implements sender.Batch. After a restart only the records know of their publishes, so they are read, where somebody traces.
+func (b *sent) Traces() (traces []string) {
+	if !b.line.out.cfg.Traced {
+		return nil
+	}
+	for r, err := range recordbatch.Records(b.item.Batch, 0) {
+		if err != nil || len(traces) == batcher.MaxTraces {
+			break
+		}
+		for _, h := range r.Headers {
+			if t := string(h.Value); h.Key == telemetry.Traceparent && !slices.Contains(traces, t) {
+				traces = append(traces, t)
+			}
+		}
+	}
+	return traces
+}
 
 // Acked implements sender.Batch.
 func (b *sent) Acked(int64, int64) {
