@@ -96,7 +96,8 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		return nil, fmt.Errorf("agent: dial broker %s: %w", cfg.Broker.GRPCAddr, err)
 	}
 	a.topics = sender.NewTopics(sender.TopicsConfig{Client: brokerv1.NewTopicServiceClient(a.conns.Control()), Path: a.file("topics.json"),
-		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
+		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) },
+		Forgotten: func(name string) { a.sender.Forget(name) }})
 	a.sender = sender.New(sender.Config{Conns: a.conns, Topics: a.topics, Logger: a.log, Tracer: tracer(deps.Telemetry)})
 	a.batcher = batcher.New(a.sender)
 	a.memory = memory.NewPool(int64(cfg.MemoryBytes))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -19,6 +20,7 @@ type stream struct {
 	sender *Sender
 	topic  string
 	signal chan struct{}
+	hasty  atomic.Bool     // to end as soon as it is idle
 	ends   map[int32]int64 // of the partitions, when the stream was first used; run's own
 	turn   uint32          // calls that broke, or could not be opened; run's own
 
@@ -34,6 +36,10 @@ func (t *stream) push(l Lane) {
 	t.mu.Lock()
 	t.lanes = append(t.lanes, l)
 	t.mu.Unlock()
+	t.wake()
+}
+
+func (t *stream) wake() {
 	select {
 	case t.signal <- struct{}{}:
 	default:
@@ -67,6 +73,9 @@ func (t *stream) run(ctx context.Context) {
 	for {
 		l := t.pop()
 		if l == nil {
+			if t.hasty.Swap(false) && c.quiet() && t.sender.retire(t) {
+				return
+			}
 			idle.Reset(after)
 			select {
 			case <-t.signal:
