@@ -30,7 +30,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         s.fresh.note,
+		ConnState:         s.conns.note,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // mostly callers that went away
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
@@ -47,6 +47,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	// The names as net/http writes them: Get would make them canonical for each request, which allocates.
 	if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
 		r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
+	}
+	if s.leaving.Load() && r.ProtoMajor == 1 {
+		w.Header()["Connection"] = []string{"close"}
 	}
 	s.mux.ServeHTTP(w, r)
 }

@@ -127,7 +127,8 @@ type Server struct {
 	running   atomic.Bool
 	draining  chan struct{}
 	closeOnce sync.Once
-	fresh     fresh
+	conns     conns
+	leaving   atomic.Bool // answers are the last of their connections
 }
 
 // NewServer returns a server that listens nowhere yet.

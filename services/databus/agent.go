@@ -96,12 +96,13 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		return nil, fmt.Errorf("agent: dial broker %s: %w", cfg.Broker.GRPCAddr, err)
 	}
 	a.topics = sender.NewTopics(sender.TopicsConfig{Client: brokerv1.NewTopicServiceClient(a.conns.Control()), Path: a.file("topics.json"),
-		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) }})
+		Logger: a.log, Changed: func(name string) { a.publisher.TopicChanged(name) },
+		Forgotten: func(name string) { a.sender.Forget(name) }})
 	a.sender = sender.New(sender.Config{Conns: a.conns, Topics: a.topics, Logger: a.log, Tracer: tracer(deps.Telemetry)})
 	a.batcher = batcher.New(a.sender)
 	a.memory = memory.NewPool(int64(cfg.MemoryBytes))
 	meter := newMeter(deps.Telemetry)
-	if err := a.openDisk(meter); err != nil {
+	if err := a.openDisk(meter, deps.Telemetry.Tracing()); err != nil {
 		return nil, errors.Join(fmt.Errorf("agent: %w", err), a.Close())
 	}
 	a.publisher = publisher.New(publisher.Config{Batcher: a.batcher, Spooled: a.spooled, Spool: a.spool, Relayed: a.out.State, IDs: a.ids,

@@ -26,8 +26,8 @@ const (
 
 // openDisk opens what the agent keeps of messages: the spool, and the ids. Without a data directory there is no spool, and ids are
 // forgotten at the end.
-func (a *Agent) openDisk(m *meter) error {
-	a.out = relay.NewOut(relay.OutConfig{Push: a.sender.Push, Logger: a.log, RefugeDir: a.file("refused")})
+func (a *Agent) openDisk(m *meter, traced bool) error {
+	a.out = relay.NewOut(relay.OutConfig{Push: a.sender.Push, Logger: a.log, Traced: traced, RefugeDir: a.file("refused")})
 	ids := a.file("ids")
 	if a.cfg.DataDir != "" {
 		var err error

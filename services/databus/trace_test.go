@@ -63,16 +63,26 @@ func collect(t *testing.T) (*otlp, *telemetry.Telemetry) {
 	return kept, tel
 }
 
-// TestAppendLinksToPublishes joins two publishes in one batch: its span is a child of one, links to both, and is the parent of what
-// the broker does.
+// TestAppendLinksToPublishes joins two publishes in one batch, which goes straight to the broker or lies in the spool first: its span is
+// a child of one, links to both, and is the parent of what the broker does.
 func TestAppendLinksToPublishes(t *testing.T) {
 	t.Parallel()
+	for _, level := range []databusv1.Durability{databusv1.Durability_DURABILITY_DURABLE, databusv1.Durability_DURABILITY_SPOOLED} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			appendLinks(t, level)
+		})
+	}
+}
+
+func appendLinks(t *testing.T, level databusv1.Durability) {
+	t.Helper()
 	kept, tel := collect(t)
 	b := brokertest.Start(t)
 	told := make(chan string, 1)
 	b.Trace = func(traceparent string) { told <- traceparent }
 	r := startTraced(t, b, tel)
-	b.SetChannel("c", &databusv1.ChannelConfig{Batch: &databusv1.Batch{Linger: durationpb.New(1e12), MaxMessages: 2}})
+	b.SetChannel("c", &databusv1.ChannelConfig{Durability: level, Batch: &databusv1.Batch{Linger: durationpb.New(1e12), MaxMessages: 2}})
 	var work sync.WaitGroup
 	for i := range 2 {
 		work.Go(func() {

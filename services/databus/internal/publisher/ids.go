@@ -25,14 +25,19 @@ func (a *active) claim(m *wirejson.Message, s *slot) (mine *dedup.Claim, err *er
 		return nil, errs.New(errs.Unavailable, "IDS_UNREADABLE", "the agent can not look id %q up", m.ID).WithRetryAfter(time.Second).
 			WithNext("look at the disk of the agent's data directory").Wrap(failed)
 	case theirs != nil:
-		s.claim, s.patience = theirs, a.plan.Batch.Deadline
-		if s.patience <= 0 {
-			s.patience = claimWait
-		}
+		s.claim = theirs
 	case first != nil:
 		s.first = first
 	}
 	return mine, nil
+}
+
+// patience is how long a request waits for the first messages of its repeats, all together.
+func (a *active) patience() time.Duration {
+	if d := a.plan.Batch.Deadline; d > 0 {
+		return d
+	}
+	return claimWait
 }
 
 // bodySum is of everything that a repeat must have in common with the first.
@@ -76,9 +81,9 @@ func (s *slot) repeat(buffered bool) wirejson.Result {
 	return r
 }
 
-// await waits for the first message with the slot's id, within patience and until stop.
-func (s *slot) await(stop <-chan struct{}) {
-	timer := time.NewTimer(s.patience)
+// await waits for the first message with the slot's id until a time, or stop.
+func (s *slot) await(until time.Time, stop <-chan struct{}) {
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-s.claim.Done():

@@ -22,6 +22,7 @@ type Pending struct {
 	buffered bool // its results do not wait for the broker
 	scratch  []recordbatch.RecordHeader
 	results  []wirejson.Result
+	until    time.Time // how long the first messages of repeats are waited for
 }
 
 // slot is one message: in a batch, or refused.
@@ -33,7 +34,6 @@ type slot struct {
 	err       *errs.Error
 	first     *dedup.Result // of the first message with the same id
 	claim     *dedup.Claim  // of that message, while it is not answered
-	patience  time.Duration // for it
 }
 
 var pool = sync.Pool{New: func() any { return new(Pending) }}
@@ -90,7 +90,7 @@ func (p *Pending) Wait(ctx context.Context) error {
 	for i := range p.slots {
 		s := &p.slots[i]
 		if s.claim != nil {
-			s.await(ctx.Done())
+			s.await(p.until, ctx.Done())
 			if ctx.Err() != nil {
 				return errs.From(context.Cause(ctx))
 			}
@@ -117,6 +117,7 @@ func (p *Pending) Notify(fn func()) {
 		fn()
 		return
 	}
+	until := p.until
 	left := new(atomic.Int64)
 	left.Store(1)
 	done := func() {
@@ -130,7 +131,7 @@ func (p *Pending) Notify(fn func()) {
 		if s.claim != nil {
 			left.Add(1)
 			go func() { // rare: a repeat of what is still in flight
-				s.await(nil)
+				s.await(until, nil)
 				done()
 			}()
 		}

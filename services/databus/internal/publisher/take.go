@@ -54,6 +54,9 @@ func (a *active) one(ctx context.Context, r *Request, m *wirejson.Message, s *sl
 		return a.direct(ctx, r, m, s, out, now, &record)
 	}
 	mine, err := a.claim(m, s)
+	if s.claim != nil {
+		out.until = now.Add(a.patience())
+	}
 	if err != nil || mine == nil {
 		return err
 	}

@@ -44,6 +44,7 @@ type single struct {
 
 func (l *single) Topic() string                 { return l.topic }
 func (l *single) Partition() int32              { return 0 }
+func (l *single) Resize(int32) bool             { return false }
 func (l *single) SetEnd(int64)                  {}
 func (l *single) Stalled(error)                 {}
 func (l *single) SetProducer(id int64, _ int16) { l.producer = id }
@@ -81,30 +82,39 @@ func (b only) Acked(offset, _ int64)          { b.lane.acked <- offset }
 func (b only) Refused(batcher.Refusal, error) { b.lane.acked <- -1 }
 func (b only) Lost(error)                     { b.lane.acked <- -1 }
 
-// TestIdleTopicGivesUpItsStream: nothing is left of a topic without traffic, and its next batch begins anew.
+// TestIdleTopicGivesUpItsStream: nothing is left of a topic without traffic, after a while or once it is forgotten, and its next batch
+// begins anew.
 func TestIdleTopicGivesUpItsStream(t *testing.T) {
 	t.Parallel()
-	b := brokertest.Start(t)
-	conns, err := DialAll(b.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conns.Close()
-	topics := NewTopics(TopicsConfig{Client: brokerv1.NewTopicServiceClient(conns.Control()), Logger: slog.New(slog.DiscardHandler)})
-	if _, err := topics.Resolve(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	s := New(Config{Conns: conns, Topics: topics, Logger: slog.New(slog.DiscardHandler), IdleAfter: time.Millisecond})
-	defer s.Close()
-	l := &single{topic: "a", ready: make(chan int32, 1), acked: make(chan int64, 1)}
-	for i := range int32(3) {
-		l.ready <- i
-		s.Push(l)
-		if at := <-l.acked; at != int64(i) {
-			t.Fatalf("batch %d was appended at %d", i, at)
-		}
-		for s.Streams() > 0 {
-			runtime.Gosched()
-		}
+	for name, after := range map[string]time.Duration{"idle": time.Millisecond, "forgotten": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := brokertest.Start(t)
+			conns, err := DialAll(b.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conns.Close()
+			topics := NewTopics(TopicsConfig{Client: brokerv1.NewTopicServiceClient(conns.Control()), Logger: slog.New(slog.DiscardHandler)})
+			if _, err := topics.Resolve(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			s := New(Config{Conns: conns, Topics: topics, Logger: slog.New(slog.DiscardHandler), IdleAfter: after})
+			defer s.Close()
+			l := &single{topic: "a", ready: make(chan int32, 1), acked: make(chan int64, 1)}
+			for i := range int32(3) {
+				l.ready <- i
+				s.Push(l)
+				if at := <-l.acked; at != int64(i) {
+					t.Fatalf("batch %d was appended at %d", i, at)
+				}
+				if after == time.Hour {
+					s.Forget("a")
+				}
+				for s.Streams() > 0 {
+					runtime.Gosched()
+				}
+			}
+		})
 	}
 }

@@ -77,6 +77,17 @@ func (s *Sender) start(l Lane) {
 	t.push(l)
 }
 
+// Forget ends a topic's stream now, unless it has something to send.
+func (s *Sender) Forget(topic string) {
+	s.mu.RLock()
+	t := s.streams[topic]
+	s.mu.RUnlock()
+	if t != nil {
+		t.hasty.Store(true)
+		t.wake()
+	}
+}
+
 // retire ends a stream that has nothing to send; false where something came in between.
 func (s *Sender) retire(t *stream) bool {
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -19,6 +20,7 @@ type stream struct {
 	sender *Sender
 	topic  string
 	signal chan struct{}
+	hasty  atomic.Bool     // to end as soon as it is idle
 	ends   map[int32]int64 // of the partitions, when the stream was first used; run's own
 	turn   uint32          // calls that broke, or could not be opened; run's own
 
@@ -34,6 +36,10 @@ func (t *stream) push(l Lane) {
 	t.mu.Lock()
 	t.lanes = append(t.lanes, l)
 	t.mu.Unlock()
+	t.wake()
+}
+
+func (t *stream) wake() {
 	select {
 	case t.signal <- struct{}{}:
 	default:
@@ -67,6 +73,9 @@ func (t *stream) run(ctx context.Context) {
 	for {
 		l := t.pop()
 		if l == nil {
+			if t.hasty.Swap(false) && c.quiet() && t.sender.retire(t) {
+				return
+			}
 			idle.Reset(after)
 			select {
 			case <-t.signal:
@@ -88,6 +97,9 @@ func (t *stream) run(ctx context.Context) {
 
 // serve sends one batch of the lane, and puts the lane back in line: lanes take turns.
 func (t *stream) serve(ctx context.Context, c *call, l Lane) {
+	if topic, ok := t.sender.cfg.Topics.Known(t.topic); ok && l.Resize(topic.Partitions) {
+		t.ends = nil // they are another topic's
+	}
 	b, needProducer := l.Next()
 	switch {
 	case needProducer:
@@ -197,7 +209,7 @@ func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 	if r == batcher.Fatal {
 		t.sender.cfg.Logger.Warn("batch refused", slog.String("topic", t.topic), slog.Any("partition", b.Partition()), slog.Any("error", err))
 	}
-	if err.Reason == reasonTopicNotFound {
+	if r == batcher.Gone || err.Reason == reasonTopicNotFound {
 		t.sender.cfg.Topics.Missing(t.topic)
 	}
 	b.Refused(r, err)
@@ -206,6 +218,7 @@ func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 // The broker's reasons that the agent acts upon.
 const (
 	reasonTopicNotFound   = "TOPIC_NOT_FOUND"
+	reasonNoPartition     = "PARTITION_NOT_FOUND"
 	reasonOutOfOrder      = "OUT_OF_ORDER_SEQUENCE"
 	reasonUnknownProducer = "UNKNOWN_PRODUCER_ID"
 	reasonFenced          = "PRODUCER_FENCED"
@@ -219,6 +232,8 @@ func classify(err *errs.Error) batcher.Refusal {
 		return batcher.OutOfOrder
 	case reasonTopicNotFound:
 		return batcher.Retry
+	case reasonNoPartition:
+		return batcher.Gone
 	}
 	if err.Retryable {
 		return batcher.Retry

@@ -38,7 +38,9 @@ type TopicsConfig struct {
 	Client  brokerv1.TopicServiceClient
 	Path    string // file that keeps what is known across restarts; empty: none
 	Changed func(name string)
-	Logger  *slog.Logger
+	// Forgotten is called for a topic that is not needed for now. Nil: nobody asks.
+	Forgotten func(name string)
+	Logger    *slog.Logger
 }
 
 // Topics knows the topics that the agent sends to. All methods may run concurrently; Run keeps it up to date.
@@ -166,7 +168,18 @@ func (t *Topics) save() {
 	}
 }
 
-// Missing reports that the broker lacks a topic in use; Run makes it again.
+// Forget drops what is known of a topic. It is asked for again when it is needed; on disk it goes with the next one that changes.
+func (t *Topics) Forget(name string) {
+	t.mu.Lock()
+	delete(t.topics, name)
+	delete(t.absent, name)
+	t.mu.Unlock()
+	if t.cfg.Forgotten != nil {
+		t.cfg.Forgotten(name)
+	}
+}
+
+// Missing reports that the broker lacks a topic in use, or one of its partitions: Run makes it again, or learns what it is like now.
 func (t *Topics) Missing(name string) {
 	t.mu.Lock()
 	t.absent[name] = true
