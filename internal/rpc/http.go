@@ -25,7 +25,7 @@ func (s *Server) newHTTPServer() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	return &http.Server{
-		Handler:           http.HandlerFunc(s.serveHTTP),
+		Handler:           traced(s.mux),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
@@ -42,13 +42,15 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// serveHTTP takes the caller's trace into the context, whatever serves the call.
-func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	// The names as net/http writes them: Get would make them canonical for each request, which allocates.
-	if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
-		r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
-	}
-	s.mux.ServeHTTP(w, r)
+// traced takes the caller's trace into the context, whatever serves the call.
+func traced(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The names as net/http writes them: Get would make them canonical for each request, which allocates.
+		if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
+			r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) registerRoutes() {

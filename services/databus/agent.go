@@ -160,8 +160,8 @@ func (a *Agent) serve(deps Deps) error {
 	}
 	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer(deps.Telemetry),
 		Draining: a.server.Draining()})
-	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
-	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())
+	a.server.HandlePlain("POST /v1/channels/{channel}/messages", in.Messages())
+	a.server.HandlePlain("POST /v1/channels/{channel}/events", in.Events())
 	databusv1.RegisterPublishServiceServer(a.server.GRPC(), in.GRPC())
 	a.server.Connect(databusv1connect.NewPublishServiceHandler(in.Service(), a.server.ConnectOptions()...))
 	return a.server.Gateway(context.Background(), func(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
