@@ -200,10 +200,18 @@ func FuzzSameAsNetHTTP(f *testing.F) {
 	both := start(f, echo)
 	alone := netHTTP(f)
 	f.Fuzz(func(t *testing.T, text string) {
-		if got, want := talk(t, both.addr, text), talk(t, alone, text); got != want {
+		if got, want := served(talk(t, both.addr, text)), served(talk(t, alone, text)); got != want {
 			t.Errorf("%q\ngot  %s\nwant %s", text, got, want)
 		}
 	})
+}
+
+// served is without a last word on what follows the requests that were answered: whether net/http has one depends on when it looks.
+func served(answers string) string {
+	if i := strings.Index(answers, "\n400 text/plain; charset"); i >= 0 {
+		return answers[:i+1]
+	}
+	return answers
 }
 
 // The same head again costs no allocation of this package's.
