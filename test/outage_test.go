@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/test/harness"
 )
 
@@ -42,39 +44,73 @@ func outageLength(t *testing.T) time.Duration {
 	return d
 }
 
-// outage is producers with a key each that publish numbered messages through an agent, each with an id, and repeat one until it is
-// taken.
+// outageLoad is how many producers there are, and how many messages each sends at once, as one NDJSON body where they are several;
+// DATABUS_TEST_OUTAGE_LOAD asks for more than 8x1.
+func outageLoad(t *testing.T) (producers, batch int) {
+	t.Helper()
+	text := os.Getenv("DATABUS_TEST_OUTAGE_LOAD")
+	if text == "" {
+		return 8, 1
+	}
+	left, right, _ := strings.Cut(text, "x")
+	producers, err := strconv.Atoi(left)
+	batch, berr := strconv.Atoi(right)
+	if err != nil || berr != nil || producers < 1 || batch < 1 {
+		t.Fatalf("DATABUS_TEST_OUTAGE_LOAD=%q: want PRODUCERSxMESSAGES, such as 50x100", text)
+	}
+	return producers, batch
+}
+
+// outage is producers with a key each that publish numbered messages through an agent as fast as it takes them, each with an id, and
+// repeat what was not taken.
 type outage struct {
 	t       *testing.T
 	pair    *harness.Pair
 	client  *http.Client
 	channel string
+	batch   int // messages in a request
 
+	began    time.Time
 	acks     atomic.Int64
 	more     chan struct{}
 	stop     chan struct{}
 	wait     sync.WaitGroup
 	refused  atomic.Int64 // answers other than 200
 	retryAft atomic.Int64 // of those, with Retry-After
-	sent     [8]int
+	sent     []int
 }
 
-func startOutage(t *testing.T, pair *harness.Pair, channel string) *outage {
+// startOutage makes a channel and begins to publish to it. config is JSON's inside of braces.
+func startOutage(t *testing.T, pair *harness.Pair, channel, config string) *outage {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	must(t, pair.Broker.CreateChannel(t.Context(), http.DefaultClient, channel, "{"+config+"}"))
+	producers, batch := outageLoad(t)
+	transport := &http.Transport{MaxIdleConnsPerHost: producers}
 	t.Cleanup(transport.CloseIdleConnections)
-	o := &outage{t: t, pair: pair, client: &http.Client{Transport: transport}, channel: channel, more: make(chan struct{}, 1), stop: make(chan struct{})}
+	o := &outage{t: t, pair: pair, client: &http.Client{Transport: transport}, channel: channel, batch: batch, began: time.Now(),
+		more: make(chan struct{}, 1), stop: make(chan struct{}), sent: make([]int, producers)}
 	for k := range o.sent {
 		o.wait.Go(func() { o.produce(k) })
 	}
 	return o
 }
 
+// request is what publishes a key's messages from number i on.
+func (o *outage) request(k, i int) (path string, body []byte, header http.Header) {
+	if o.batch == 1 {
+		return "/messages", fmt.Appendf(nil, `{"messages":[{"id":"%d-%d","key":"k%d","value":%d}]}`, k, i, k, i), nil
+	}
+	for n := range o.batch {
+		body = fmt.Appendf(body, "%d\n", i+n)
+	}
+	return "/events", body, http.Header{"Content-Type": {"application/x-ndjson"}, "Databus-Id": {fmt.Sprintf("%d-%d", k, i)}, "Databus-Key": {fmt.Sprint("k", k)}}
+}
+
 // produce publishes one key's messages.
 func (o *outage) produce(k int) {
-	target := o.pair.Agent.URL(harness.AgentHTTP) + "/v1/channels/" + o.channel + "/messages"
-	for i := 0; ; i++ {
-		body := fmt.Appendf(nil, `{"messages":[{"id":"%d-%d","key":"k%d","value":%d}]}`, k, i, k, i)
+	target := o.pair.Agent.URL(harness.AgentHTTP) + "/v1/channels/" + o.channel
+	for i := 0; ; i += o.batch {
+		path, body, header := o.request(k, i)
 		for {
 			select {
 			case <-o.stop:
@@ -82,7 +118,7 @@ func (o *outage) produce(k int) {
 				return
 			default:
 			}
-			answer, err := harness.Call(o.t.Context(), o.client, http.MethodPost, target, body, nil)
+			answer, err := harness.Call(o.t.Context(), o.client, http.MethodPost, target+path, body, header)
 			if err == nil && answer.Status == http.StatusOK {
 				break
 			}
@@ -94,12 +130,18 @@ func (o *outage) produce(k int) {
 			}
 			pauseFor(o.t, 20*time.Millisecond) // the agent is away, or said when to come back
 		}
-		o.acks.Add(1)
+		o.acks.Add(int64(o.batch))
 		select {
 		case o.more <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// part tells what has been taken so far.
+func (o *outage) part(what string) {
+	o.t.Helper()
+	o.t.Logf("%s after %s: %d messages taken, %d answers that asked to wait", what, time.Since(o.began).Round(time.Millisecond), o.acks.Load(), o.refused.Load())
 }
 
 func pauseFor(t *testing.T, d time.Duration) {
@@ -121,48 +163,45 @@ func (o *outage) awaitAcks(n int64) {
 	}
 }
 
-// finish ends the producers and waits until the log has what they were told is safe: once, and in order.
+// finish ends the producers and reads the topic until it has what they were told is safe: once, and in order.
 func (o *outage) finish(topic string) {
 	o.t.Helper()
 	close(o.stop)
 	o.wait.Wait()
 	total := 0
-	for _, n := range o.sent {
+	want := make(map[string]int)
+	for k, n := range o.sent {
+		want[fmt.Sprint("k", k)] = n
 		total += n
 	}
+	o.part("the producers ended")
 	began := time.Now()
-	for {
-		end, err := o.pair.Broker.Count(o.t.Context(), o.client, topic)
-		if err == nil && end >= int64(total) {
-			break
+	next := make(map[string]int)
+	left := total
+	ctx, cancel := context.WithCancel(o.t.Context())
+	defer cancel()
+	must(o.t, o.pair.Broker.Follow(ctx, topic, func(partition int32, messages []*databusv1.StoredMessage) bool {
+		for _, m := range messages {
+			key := string(m.GetKey())
+			if string(m.GetValue()) != strconv.Itoa(next[key]) {
+				o.t.Fatalf("partition %d offset %d: key %s has %s, want %d", partition, m.GetOffset(), key, m.GetValue(), next[key])
+			}
+			if next[key]++; next[key] <= want[key] {
+				left--
+			}
 		}
-		if o.t.Context().Err() != nil {
-			o.t.Fatalf("%d of %d messages: %v", end, total, err)
-		}
-		pauseFor(o.t, 50*time.Millisecond)
+		return left > 0
+	}))
+	o.t.Logf("all were read and in order %s after the producers ended", time.Since(began).Round(time.Millisecond))
+	if left > 0 {
+		o.t.Errorf("%d of %d messages are not in the log", left, total)
 	}
-	o.t.Logf("the last message was in the log %s after the producers ended", time.Since(began).Round(time.Millisecond))
-	messages, err := o.pair.Broker.Read(o.t.Context(), o.client, topic)
+	end, err := o.pair.Broker.Count(ctx, o.client, topic)
 	must(o.t, err)
-	o.check(messages)
-}
-
-func (o *outage) check(messages []harness.Message) {
-	o.t.Helper()
-	next := map[string]int{}
-	for _, m := range messages {
-		if string(m.Value) != strconv.Itoa(next[string(m.Key)]) {
-			o.t.Fatalf("partition %d offset %d: key %s has %s, want %d", m.Partition, m.Offset, m.Key, m.Value, next[string(m.Key)])
-		}
-		next[string(m.Key)]++
+	// More may be there, of the requests that were not answered when the producers ended.
+	if end > int64(total+len(o.sent)*o.batch) {
+		o.t.Errorf("the topic has %d messages, %d were taken", end, total)
 	}
-	for k, n := range o.sent {
-		// One more may be there: the one that was not answered when the producers ended.
-		if got := next[fmt.Sprint("k", k)]; got != n && got != n+1 {
-			o.t.Errorf("key %d has %d messages, want %d", k, got, n)
-		}
-	}
-	o.t.Logf("%d messages, %d answers that asked to wait", len(messages), o.refused.Load())
 }
 
 // TestSpooledThroughOutages: the broker is killed, then the agent as well, under load; while the agent lives its producers see
@@ -170,20 +209,19 @@ func (o *outage) check(messages []harness.Message) {
 func TestSpooledThroughOutages(t *testing.T) {
 	t.Parallel()
 	pair := harness.RunPair(t, binary, "")
-	if err := pair.Broker.CreateChannel(t.Context(), http.DefaultClient, "spooled", `{"durability":"SPOOLED"}`); err != nil {
-		t.Fatal(err)
-	}
 	n, half := outageAcks(t), outageLength(t)/2
-	o := startOutage(t, pair, "spooled")
+	o := startOutage(t, pair, "spooled", `"durability":"SPOOLED","spool":{"maxBytes":"34359738368"}`)
 	o.awaitAcks(n)
 	must(t, pair.Broker.Kill())
+	o.part("the broker is away")
 	pauseFor(t, half)
 	o.awaitAcks(n)
+	o.part("the agent is killed")
 	must(t, pair.Agent.Kill())
 	must(t, pair.Agent.Start(t.Context()))
 	pauseFor(t, half)
 	o.awaitAcks(n)
-	t.Logf("%d messages taken when the broker comes back", o.acks.Load())
+	o.part("the broker comes back")
 	must(t, pair.Broker.Start(t.Context()))
 	o.awaitAcks(n)
 	must(t, pair.Agent.Kill()) // while it catches up
@@ -202,13 +240,11 @@ func TestSpooledThroughOutages(t *testing.T) {
 func TestDurableThroughOutages(t *testing.T) {
 	t.Parallel()
 	pair := harness.RunPair(t, binary, "")
-	if err := pair.Broker.CreateChannel(t.Context(), http.DefaultClient, "durable", `{"retry":{"deliveryTimeout":"0.2s","maxBackoff":"0.1s"}}`); err != nil {
-		t.Fatal(err)
-	}
 	n, length := outageAcks(t), outageLength(t)
-	o := startOutage(t, pair, "durable")
+	o := startOutage(t, pair, "durable", `"retry":{"deliveryTimeout":"0.2s","maxBackoff":"0.1s"}`)
 	o.awaitAcks(n)
 	for range 2 {
+		o.part("the broker is killed")
 		must(t, pair.Broker.Kill())
 		pauseFor(t, length)
 		length = 0 // the second one is short

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
@@ -24,9 +23,10 @@ type channelTopCmd struct {
 }
 
 func (channelTopCmd) Help() string {
-	return `Shows what all agents together do with each channel, on a terminal as a live table. Rates are between two reports of
-an agent, which come each second while somebody looks; the first snapshots may be without. Times are of the last ten seconds: of the
-agent that is worst off. QUEUE is from a batch's first message until it is sent, LATENCY until the broker's answer.
+	return `Shows what all agents together do with each channel, on a terminal as a live table, which q or Ctrl-C leaves; columns for
+which it has no room are left out. Rates are between two reports of an agent, which come each second while somebody looks; the first
+snapshots may be without. Times are of the last ten seconds: of the agent that is worst off. QUEUE is from a batch's first message
+until it is sent, LATENCY until the broker's answer.
 
 Examples:
 
@@ -38,15 +38,6 @@ Examples:
 // minInterval keeps a slip of the hand from keeping the broker busy.
 const minInterval = 100 * time.Millisecond
 
-// The escape sequences of a live table: another screen without a cursor, and back; to its corner; to the end of a line; what is below.
-const (
-	screenOpen  = "\x1b[?1049h\x1b[?25l"
-	screenClose = "\x1b[?25h\x1b[?1049l"
-	screenHome  = "\x1b[H"
-	lineRest    = "\x1b[K"
-	screenRest  = "\x1b[J"
-)
-
 func (c *channelTopCmd) Run(ctx context.Context, term *terminal) error {
 	if c.Interval < minInterval {
 		return &usage{message: fmt.Sprintf("--interval %s is too short", c.Interval), next: "give at least " + minInterval.String()}
@@ -55,23 +46,27 @@ func (c *channelTopCmd) Run(ctx context.Context, term *terminal) error {
 	if err != nil {
 		return err
 	}
-	live := term.outTTY && c.Output == render.Table
-	if live {
-		fmt.Fprint(term.out, screenOpen)
-		defer fmt.Fprint(term.out, screenClose)
+	history := map[string]reportHistory{}
+	next := func(ctx context.Context) ([]channelSum, error) { return c.snapshot(ctx, client, history) }
+	if term.outTTY && c.Output == render.Table {
+		return c.live(ctx, term, next)
 	}
+	return c.plain(ctx, term, next)
+}
+
+// plain prints one snapshot after the other.
+func (c *channelTopCmd) plain(ctx context.Context, term *terminal, next func(context.Context) ([]channelSum, error)) error {
 	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()
-	history := map[string]reportHistory{}
 	for n := 1; ; n++ {
-		list, err := c.snapshot(ctx, client, history)
+		list, err := next(ctx)
 		if ctx.Err() != nil {
-			return nil // Ctrl-C is how a live view ends
+			return nil // Ctrl-C is how it ends
 		}
 		if err != nil {
 			return err
 		}
-		if err := c.show(term, live, list); err != nil {
+		if err := c.print(term, list); err != nil {
 			return err
 		}
 		if n == c.Count {
@@ -81,6 +76,39 @@ func (c *channelTopCmd) Run(ctx context.Context, term *terminal) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+	}
+}
+
+// live draws one snapshot over the other. Once there is one, a broker that does not answer is said above it.
+func (c *channelTopCmd) live(ctx context.Context, term *terminal, next func(context.Context) ([]channelSum, error)) error {
+	list, err := next(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	screen := openScreen(term, leave)
+	defer screen.close()
+	tick := time.NewTicker(c.Interval)
+	defer tick.Stop()
+	for n, at := 1, time.Now(); ; {
+		if err := c.draw(screen, list, at, err); err != nil {
+			return err
+		}
+		if n == c.Count {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-screen.resized:
+		case <-tick.C:
+			n++
+			var newer []channelSum
+			if newer, err = next(ctx); err == nil {
+				list, at = newer, time.Now()
+			}
 		}
 	}
 }
@@ -111,7 +139,7 @@ func (c *channelTopCmd) snapshot(ctx context.Context, client databusv1connect.Ch
 	return list, nil
 }
 
-func (c *channelTopCmd) show(term *terminal, live bool, list []channelSum) error {
+func (c *channelTopCmd) print(term *terminal, list []channelSum) error {
 	if c.Output == render.JSON {
 		enc := json.NewEncoder(term.out)
 		for i := range list {
@@ -121,19 +149,46 @@ func (c *channelTopCmd) show(term *terminal, live bool, list []channelSum) error
 		}
 		return nil
 	}
-	var frame bytes.Buffer
-	fmt.Fprintf(&frame, "%s, %s\n\n", time.Now().Format(time.TimeOnly), render.Plural(int64(len(list)), "channel"))
-	screen := term.screen()
-	screen.Width = 0 // a row must stay one line
-	if err := render.NewPrinter(&frame, render.Table, screen).Print(nil, topRows(list)); err != nil {
-		return err
+	frame, err := topFrame(render.Screen{}, list, time.Now(), "")
+	if err == nil {
+		_, err = fmt.Fprintf(term.out, "%s\n", frame)
 	}
-	if !live {
-		_, err := fmt.Fprintln(term.out, frame.String())
-		return err
-	}
-	_, err := fmt.Fprint(term.out, screenHome, strings.ReplaceAll(frame.String(), "\n", lineRest+"\n"), screenRest)
 	return err
+}
+
+// draw shows the snapshot of a moment, with what went wrong since.
+func (c *channelTopCmd) draw(screen *liveScreen, list []channelSum, at time.Time, wrong error) error {
+	hint := "q leaves"
+	if wrong != nil {
+		hint = "the broker does not answer now: " + wrong.Error()
+	}
+	look := screen.term.screen()
+	look.Width, _ = screen.size()
+	frame, err := topFrame(look, list, at, hint)
+	if err != nil {
+		return err
+	}
+	return screen.draw(frame)
+}
+
+// topFrame is a snapshot as text. Of a table that is too wide for the screen some columns are left out.
+func topFrame(look render.Screen, list []channelSum, at time.Time, hint string) ([]byte, error) {
+	var frame bytes.Buffer
+	fmt.Fprintf(&frame, "%s, %s", at.Format(time.TimeOnly), render.Plural(int64(len(list)), "channel"))
+	if hint != "" {
+		frame.WriteString("   " + hint)
+	}
+	frame.WriteString("\n\n")
+	rows := topRows(list)
+	for _, name := range []string{"REVISION", "CLOSED BY", "MSG/BATCH", "AGENTS", "RATIO", "QUEUE P50/P99", "SPOOLED", "PENDING"} {
+		if look.Width == 0 || rows.Width() <= look.Width {
+			break
+		}
+		rows.Remove(name)
+	}
+	look.Width = 0 // a row must stay one line
+	err := render.NewPrinter(&frame, render.Table, look).Print(nil, rows)
+	return frame.Bytes(), err
 }
 
 func topRows(list []channelSum) render.Rows {

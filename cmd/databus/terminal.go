@@ -19,6 +19,10 @@ type terminal struct {
 	inTTY, outTTY, errTTY bool
 	// width of the terminal in columns; 0 where out is no terminal.
 	width int
+	// size of the terminal now, in columns and lines; nil where out is none.
+	size func() (width, height int)
+	// raw gives up the line discipline, so that a key comes at once and is not shown, until restore; nil where in is no terminal.
+	raw func() (restore func(), err error)
 }
 
 func newTerminal(in, out, err *os.File) *terminal {
@@ -29,8 +33,19 @@ func newTerminal(in, out, err *os.File) *terminal {
 		errTTY: term.IsTerminal(int(err.Fd())),
 	}
 	if t.outTTY {
-		if w, _, sizeErr := term.GetSize(int(out.Fd())); sizeErr == nil {
-			t.width = w
+		t.size = func() (width, height int) {
+			width, height, sizeErr := term.GetSize(int(out.Fd()))
+			if sizeErr != nil {
+				return 0, 0
+			}
+			return width, height
+		}
+		t.width, _ = t.size()
+	}
+	if t.inTTY {
+		t.raw = func() (func(), error) {
+			before, err := term.MakeRaw(int(in.Fd()))
+			return func() { _ = term.Restore(int(in.Fd()), before) }, err
 		}
 	}
 	return t

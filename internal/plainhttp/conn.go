@@ -106,7 +106,7 @@ func (c *conn) serveOne(size, length int) bool {
 	r.Body, r.ContentLength = &c.body, int64(length)
 	c.answer.reset()
 	c.head.route.handler.ServeHTTP(&c.answer, r)
-	last := c.server.draining.Load() || c.answer.header["Connection"] != nil
+	last := c.server.draining.Load() || c.answer.header["Connection"] != nil // which no handler sets but to close
 	delete(c.answer.header, "Connection")
 	if _, err := c.net.Write(c.answer.bytes(*c.server.date.Load(), last)); err != nil || last || c.ctx.Err() != nil {
 		return false

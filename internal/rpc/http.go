@@ -25,12 +25,12 @@ func (s *Server) newHTTPServer() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	return &http.Server{
-		Handler:           traced(s.mux),
+		Handler:           s.entry(s.mux),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnState:         s.fresh.note,
+		ConnState:         s.conns.note,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug), // mostly callers that went away
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
@@ -42,12 +42,15 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// traced takes the caller's trace into the context, whatever serves the call.
-func traced(h http.Handler) http.Handler {
+// entry takes the caller's trace into the context, and says which answer is a connection's last, whatever serves the call.
+func (s *Server) entry(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The names as net/http writes them: Get would make them canonical for each request, which allocates.
 		if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
 			r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
+		}
+		if s.leaving.Load() && r.ProtoMajor == 1 {
+			w.Header()["Connection"] = []string{"close"}
 		}
 		h.ServeHTTP(w, r)
 	})

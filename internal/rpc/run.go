@@ -64,6 +64,8 @@ func (s *Server) drain(ctx context.Context) {
 		s.health.Shutdown()
 		var wg sync.WaitGroup
 		wg.Go(func() {
+			s.leaving.Store(true)
+			s.awaitNextCalls(ctx)
 			s.awaitFirstCalls(ctx)
 			if err := s.shutdownHTTP(ctx); err != nil {
 				s.cfg.Logger.WarnContext(ctx, "HTTP calls were cut: they did not end within the drain timeout",

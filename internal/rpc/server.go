@@ -129,7 +129,8 @@ type Server struct {
 	running   atomic.Bool
 	draining  chan struct{}
 	closeOnce sync.Once
-	fresh     fresh
+	conns     conns
+	leaving   atomic.Bool // answers are the last of their connections
 }
 
 // NewServer returns a server that listens nowhere yet.
@@ -176,9 +177,9 @@ func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, 
 func (s *Server) HandlePlain(pattern string, h http.Handler) {
 	s.Handle(pattern, h)
 	if s.plain == nil {
-		s.plain = plainhttp.New(s.cfg.Logger, s.fresh.note)
+		s.plain = plainhttp.New(s.cfg.Logger, s.conns.note)
 	}
-	s.plain.Handle(pattern, traced(s.recovering(h)))
+	s.plain.Handle(pattern, s.entry(s.recovering(h)))
 }
 
 // SetServing says whether a service, by its full protobuf name, answers calls. A registered service does as soon

@@ -110,6 +110,46 @@ func TestForgottenTopicIsMadeAgain(t *testing.T) {
 	r.broker.Await("c", 1)
 }
 
+// TestTopicMadeAgainWithFewerPartitions: what was taken for a partition that is gone goes to one that is there, of every level, and
+// nobody is refused.
+func TestTopicMadeAgainWithFewerPartitions(t *testing.T) {
+	t.Parallel()
+	for _, level := range []databusv1.Durability{databusv1.Durability_DURABILITY_DURABLE, databusv1.Durability_DURABILITY_BUFFERED,
+		databusv1.Durability_DURABILITY_SPOOLED} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			b := brokertest.Start(t)
+			b.DefaultPartitions = 16
+			r := startOn(t, b)
+			b.SetChannel("c", &databusv1.ChannelConfig{Durability: level})
+			const path = "/v1/channels/c/messages"
+			want := 200
+			if level == databusv1.Durability_DURABILITY_BUFFERED {
+				want = 202
+			}
+			const keys = 40
+			publish := func(value int) {
+				for k := range keys {
+					r.want(want, path, "application/json", fmt.Sprintf(`{"messages":[{"key":"w%d","value":%d}]}`, k, value))
+				}
+			}
+			publish(0)
+			b.Await("c", keys)
+			release := b.Hold("c")
+			if level != databusv1.Durability_DURABILITY_DURABLE { // taken, and still on its way to the old topic
+				publish(0)
+			}
+			b.Remake("c", 4) // a divisor, so that each key stays in one partition
+			release()
+			if level == databusv1.Durability_DURABILITY_DURABLE {
+				publish(0)
+			}
+			publish(1)
+			onceInOrder(t, keys, 2, b.Await("c", 2*keys))
+		})
+	}
+}
+
 func TestPartitionsGrowUnderTraffic(t *testing.T) {
 	t.Parallel()
 	r := start(t)

@@ -3,6 +3,7 @@ package databus
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,4 +105,46 @@ func TestStuckLane(t *testing.T) {
 	r.want(202, path, "application/json", body)
 	r.broker.Await("c", 2)
 	release()
+}
+
+// TestManyLanes: of lanes that come and go the agent remembers no more than have topics at once, and what each took arrives.
+func TestManyLanes(t *testing.T) {
+	t.Parallel()
+	for _, level := range []databusv1.Durability{databusv1.Durability_DURABILITY_DURABLE, databusv1.Durability_DURABILITY_SPOOLED} {
+		t.Run(level.String(), func(t *testing.T) {
+			t.Parallel()
+			const most, lanes, writers = 16, 400, 4
+			r := start(t)
+			r.broker.SetChannel("c", &databusv1.ChannelConfig{Durability: level, Lanes: &databusv1.Lanes{Mode: databusv1.LaneMode_LANE_MODE_TOPIC,
+				MaxTopics: most, Expiry: durationpb.New(time.Nanosecond)}})
+			var work sync.WaitGroup
+			for w := range writers {
+				work.Go(func() {
+					for i := w; i < lanes; i += writers {
+						for try := range 2 { // and once more, soon
+							body := fmt.Sprintf(`{"messages":[{"key":"k","value":%d}]}`, try)
+							status, answer, _ := r.post("/v1/channels/c/messages", "application/json", body, "databus-lane", fmt.Sprint("pr-", i))
+							if status != 200 {
+								t.Errorf("lane %d: %d %s", i, status, answer)
+							}
+						}
+					}
+				})
+			}
+			work.Wait()
+			known := 0
+			for i := range lanes {
+				name := fmt.Sprint("c.lane.pr-", i)
+				if got := flat(r.broker.Await(name, 2)); len(got) != 2 || string(got[0].Value) != "0" {
+					t.Errorf("topic %s has %v", name, got)
+				}
+				if _, ok := r.agent.topics.Known(name); ok {
+					known++
+				}
+			}
+			if ways := len(r.agent.batcher.Lanes()) + len(r.agent.spooled.Lanes()); ways > most || known > most {
+				t.Errorf("of %d lanes the agent remembers %d topics and %d partitions, want %d at most", lanes, known, ways, most)
+			}
+		})
+	}
 }

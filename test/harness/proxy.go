@@ -5,14 +5,24 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"golang.org/x/time/rate"
 )
 
-// Proxy is a TCP proxy on a port of its own, whose connections can be held still or cut, each on its own. Methods may run
-// concurrently. It ends with its test.
+const (
+	// proxyPiece is what a connection carries at once while the proxy is throttled: connections take turns.
+	proxyPiece = 4 << 10
+	// proxyBuffer is what the kernel may take from a client and the proxy has not carried yet.
+	proxyBuffer = 64 << 10
+)
+
+// Proxy is a TCP proxy on a port of its own. Its connections can be held still, each on its own, and all of them together slowed down.
+// Methods may run concurrently. It ends with its test.
 type Proxy struct {
 	target   string
 	listener net.Listener
 	work     sync.WaitGroup
+	up, down *rate.Limiter // of the bytes a second to and from the target
 
 	mu    sync.Mutex
 	conns []*proxied // in the order in which they came
@@ -22,6 +32,8 @@ type Proxy struct {
 // proxied is one connection through a Proxy.
 type proxied struct {
 	client, server net.Conn
+	ctx            context.Context // ends with the connection
+	end            context.CancelFunc
 
 	mu   sync.Mutex
 	gate chan struct{} // closed: bytes go through
@@ -34,7 +46,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{target: target, listener: listener}
+	p := &Proxy{target: target, listener: listener, up: rate.NewLimiter(rate.Inf, proxyPiece), down: rate.NewLimiter(rate.Inf, proxyPiece)}
 	p.work.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
@@ -61,6 +73,16 @@ func (p *Proxy) Stall(n int) (resume func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
+// Throttle lets no more than so many bytes a second through from now on, all connections together, in each direction; 0: any number.
+func (p *Proxy) Throttle(bytesPerSecond int) {
+	limit := rate.Limit(bytesPerSecond)
+	if bytesPerSecond == 0 {
+		limit = rate.Inf
+	}
+	p.up.SetLimit(limit)
+	p.down.SetLimit(limit)
+}
+
 func (p *Proxy) conn(n int) *proxied {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +100,9 @@ func (p *Proxy) accept() {
 			client.Close() // as if the target had refused
 			continue
 		}
+		_ = client.(*net.TCPConn).SetReadBuffer(proxyBuffer) // at worst it takes more ahead
 		c := &proxied{client: client, server: server, gate: make(chan struct{})}
+		c.ctx, c.end = context.WithCancel(context.Background())
 		close(c.gate)
 		p.mu.Lock()
 		p.conns = append(p.conns, c)
@@ -87,13 +111,13 @@ func (p *Proxy) accept() {
 		if ended {
 			c.cut()
 		}
-		p.work.Go(func() { c.carry(server, client) })
-		p.work.Go(func() { c.carry(client, server) })
+		p.work.Go(func() { c.carry(server, client, p.up) })
+		p.work.Go(func() { c.carry(client, server, p.down) })
 	}
 }
 
 // carry copies one direction until either end is gone.
-func (c *proxied) carry(to, from net.Conn) {
+func (c *proxied) carry(to, from net.Conn, limit *rate.Limiter) {
 	defer c.cut()
 	buffer := make([]byte, 32<<10)
 	for {
@@ -105,13 +129,21 @@ func (c *proxied) carry(to, from net.Conn) {
 		gate := c.gate
 		c.mu.Unlock()
 		<-gate
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
+		for rest := buffer[:n]; len(rest) > 0; {
+			piece := rest[:min(len(rest), proxyPiece)]
+			if err := limit.WaitN(c.ctx, len(piece)); err != nil {
+				return
+			}
+			if _, err := to.Write(piece); err != nil {
+				return
+			}
+			rest = rest[len(piece):]
 		}
 	}
 }
 
 func (c *proxied) cut() {
+	c.end()
 	c.client.Close()
 	c.server.Close()
 }

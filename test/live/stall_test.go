@@ -28,12 +28,12 @@ type stall struct {
 	*testing.T
 	agent  *harness.Service
 	broker *harness.Service
-	taken  int // messages that the stuck channel took
+	taken  map[string]int // messages that BUFFERED channels took
 }
 
 func startStall(t *testing.T, broker *harness.Service, way string) *stall {
 	t.Helper()
-	s := &stall{T: t, broker: broker, agent: startAgent(t, way, fmt.Sprintf("memory_bytes=%d", stallMemory))}
+	s := &stall{T: t, broker: broker, agent: startAgent(t, way, fmt.Sprintf("memory_bytes=%d", stallMemory)), taken: make(map[string]int)}
 	s.channel("stuck", `"durability":"DURABILITY_BUFFERED"`)
 	return s
 }
@@ -64,23 +64,30 @@ func (s *stall) publish(channel, value string) harness.Answer {
 	return answer
 }
 
-// fill publishes numbered messages to the stuck channel until it takes no more, and checks how it says so.
-func (s *stall) fill() {
+// fill publishes numbered messages to a BUFFERED channel until it takes no more, and checks how it says so.
+func (s *stall) fill(channel string) {
 	s.Helper()
-	for ; ; s.taken++ {
-		answer := s.publish("stuck", fmt.Sprintf(`{"n":%d,"padding":%q}`, s.taken, strings.Repeat("x", stallBody)))
-		if answer.Status == http.StatusAccepted {
-			if s.taken > stallShare/stallBody+10 {
-				s.Fatalf("%d messages of %d bytes were taken, the bound is %d bytes", s.taken, stallBody, stallShare)
-			}
-			continue
+	for s.offer(channel) == 0 {
+		if s.taken[channel] > stallShare/stallBody+10 {
+			s.Fatalf("%d messages of %d bytes were taken, the bound is %d bytes", s.taken[channel], stallBody, stallShare)
 		}
-		wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
-		if answer.Status != http.StatusTooManyRequests && answer.Status != http.StatusServiceUnavailable || err != nil || wait < 1 {
-			s.Fatalf("status %d, Retry-After %q: %s", answer.Status, answer.Header.Get("Retry-After"), answer.Body)
-		}
-		return
 	}
+}
+
+// offer publishes a BUFFERED channel's next message. Where it is not taken, it answers with how long the producer is to wait.
+func (s *stall) offer(channel string) time.Duration {
+	s.Helper()
+	answer := s.publish(channel, fmt.Sprintf(`{"n":%d,"padding":%q}`, s.taken[channel], strings.Repeat("x", stallBody)))
+	if answer.Status == http.StatusAccepted {
+		s.taken[channel]++
+		return 0
+	}
+	wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+	if answer.Status != http.StatusTooManyRequests && answer.Status != http.StatusServiceUnavailable || err != nil || wait < 1 ||
+		!bytes.Contains(answer.Body, []byte("google.rpc.RetryInfo")) {
+		s.Errorf("status %d, Retry-After %q: %s", answer.Status, answer.Header.Get("Retry-After"), answer.Body)
+	}
+	return time.Duration(wait) * time.Second
 }
 
 // p99 publishes to another channel, all of which must succeed, and tells how long it took.
@@ -113,7 +120,7 @@ func (s *stall) check(before, while time.Duration) {
 		s.Errorf("the stuck channel holds %d bytes, its bound is %d", pending, stallShare)
 	}
 	s.Logf("%d messages taken before the first refusal, %d of %d KiB held, agent %d MiB; p99 of another channel %s before, %s while stuck",
-		s.taken, pending>>10, stallShare>>10, held>>20, before.Round(10*time.Microsecond), while.Round(10*time.Microsecond))
+		s.taken["stuck"], pending>>10, stallShare>>10, held>>20, before.Round(10*time.Microsecond), while.Round(10*time.Microsecond))
 }
 
 // pending reads what the stuck channel holds of the agent's memory.
@@ -138,32 +145,20 @@ func (s *stall) pending() int64 {
 	return 0
 }
 
-// awaitAll waits until everything that the stuck channel took is in the log, and checks that it is there once.
+// awaitAll waits until everything that BUFFERED channels took is in the log, and checks that it is there once and in order.
 func (s *stall) awaitAll() {
 	s.Helper()
-	for s.pending() > 0 {
-		pauseFor(s.T, 20*time.Millisecond)
-	}
-	var numbers []int
-	for _, r := range readBack(s.T, s.broker, []string{"stuck"})[""] {
-		numbers = append(numbers, r.number)
-	}
-	for i, n := range numbers {
-		if i != n {
-			s.Fatalf("offset %d of the stuck topic has message %d", i, n)
+	for channel, taken := range s.taken {
+		awaitMessages(s.T, s.broker, channel, taken)
+		numbers := readBack(s.T, s.broker, []string{channel})[""]
+		for i, r := range numbers {
+			if i != r.number {
+				s.Fatalf("offset %d of topic %s has message %d", i, channel, r.number)
+			}
 		}
-	}
-	if len(numbers) != s.taken {
-		s.Errorf("%d messages are in the log, %d were taken", len(numbers), s.taken)
-	}
-}
-
-func pauseFor(t *testing.T, d time.Duration) {
-	t.Helper()
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
-		t.Fatal("the test ended first")
+		if len(numbers) != taken {
+			s.Errorf("%d messages are in topic %s, %d were taken", len(numbers), channel, taken)
+		}
 	}
 }
 
@@ -175,17 +170,15 @@ func TestStalledConnection(t *testing.T) {
 	proxy := harness.StartProxy(t, broker.GRPCAddr())
 	s := startStall(t, broker, proxy.Addr())
 	s.first("stuck", `{"n":0,"padding":""}`, http.StatusAccepted)
-	s.taken++
-	for s.pending() > 0 { // its stream is open
-		pauseFor(t, 5*time.Millisecond)
-	}
+	s.taken["stuck"]++
+	awaitMessages(t, broker, "stuck", 1) // its stream is open
 	silent := proxy.Conns() - 1
 	well := s.elsewhere(proxy)
 	before := s.p99(well)
 
 	resume := proxy.Stall(silent)
 	defer resume()
-	s.fill()
+	s.fill("stuck")
 	s.check(before, s.p99(well))
 	s.channel("late", `"durability":"DURABILITY_BUFFERED"`)
 	s.first("late", "1", http.StatusAccepted) // its config and its topic were asked for
@@ -206,7 +199,7 @@ func TestDeadPartition(t *testing.T) {
 
 	resume := front.Silence("stuck", 0)
 	defer resume()
-	s.fill()
+	s.fill("stuck")
 	s.check(before, s.p99("well"))
 	resume()
 	s.awaitAll()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -75,6 +76,23 @@ func readTopic(ctx context.Context, client brokerv1.ReadServiceClient, topic str
 			key := string(m.GetKey())
 			found[key] = append(found[key], record{n, topic, page.GetPartition(), m.GetOffset(), m.GetTimestamp().AsTime().UnixMilli()})
 		}
+	}
+}
+
+// awaitMessages waits until a topic holds so many messages.
+func awaitMessages(t *testing.T, broker *harness.Service, topic string, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stream, err := brokerv1.NewReadServiceClient(dial(t, broker.GRPCAddr())).FollowMessages(ctx,
+		&brokerv1.FollowMessagesRequest{Topic: topic, Offset: "earliest"})
+	for have := 0; err == nil && have < n; {
+		var page *brokerv1.FollowMessagesResponse
+		page, err = stream.Recv()
+		have += len(page.GetMessages())
+	}
+	if err != nil {
+		t.Fatalf("wait for %d messages of topic %s: %v", n, topic, err)
 	}
 }
 

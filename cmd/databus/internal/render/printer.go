@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -54,6 +55,22 @@ type Rows struct {
 
 // Add appends one row.
 func (r *Rows) Add(cells ...string) { r.Cells = append(r.Cells, cells) }
+
+// Width is how many columns of the screen the table takes.
+func (r *Rows) Width() int { return max(widthBefore(*r, len(r.Header))-2, 0) }
+
+// Remove takes a column out, where there is one of that name.
+func (r *Rows) Remove(name string) {
+	i := slices.Index(r.Header, name)
+	if i < 0 {
+		return
+	}
+	r.Header = slices.Delete(r.Header, i, i+1)
+	for k := range r.Cells {
+		r.Cells[k] = slices.Delete(r.Cells[k], i, i+1)
+	}
+	r.Right = slices.DeleteFunc(r.Right, func(n string) bool { return n == name })
+}
 
 // Print prints documents, each one JSON object, as lines of JSON or as YAML, or the rows as a table.
 func (p *Printer) Print(documents [][]byte, rows Rows) error {

@@ -188,7 +188,7 @@ func (p *Partition) admit(e *entry, heads []recordbatch.Header, o AppendOptions)
 
 // assign stamps offsets and leader epoch and drops batches that were sent before; mu is held.
 func (p *Partition) assign(e *entry, heads []recordbatch.Header, o AppendOptions) error {
-	if p.closing {
+	if p.closing || p.sealed {
 		return ErrClosed
 	}
 	if p.err != nil {

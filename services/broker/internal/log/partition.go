@@ -29,6 +29,7 @@ type Partition struct {
 	cfg        PartitionConfig
 	err        error // why nothing can be appended (or read, when there is no segment)
 	closing    bool  // nothing new is accepted
+	sealed     bool  // nor is it meanwhile; see Seal
 	closed     bool
 	compacting bool
 	gaps       bool // another log's offsets were taken over, with gaps
@@ -80,6 +81,23 @@ func (p *Partition) Bounds() (logStart, highWatermark, logEnd int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.logStart, p.high.offset, p.next
+}
+
+// Seal refuses appends from now on, with ErrClosed, unless something was appended past end: then it does nothing and returns false.
+func (p *Partition) Seal(end int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == end {
+		p.sealed = true
+	}
+	return p.sealed
+}
+
+// Unseal takes appends again.
+func (p *Partition) Unseal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sealed = false
 }
 
 // Err says why the partition can not be written to, nil when it can.

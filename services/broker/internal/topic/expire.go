@@ -4,6 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/databus-suite/databus/internal/errs"
+	"github.com/databus-suite/databus/services/broker/internal/log"
 )
 
 // expireEvery is how exact an idle expiry is.
@@ -58,12 +61,61 @@ func (r *Registry) expire(ctx context.Context, now time.Time, seen map[string]id
 		if now.Sub(was.since) < after {
 			continue
 		}
-		if err := r.Delete(ctx, name); err != nil {
+		deleted, err := r.deleteIdle(ctx, t, end)
+		if err != nil {
 			r.cfg.Logger.WarnContext(ctx, "an idle topic cannot be deleted yet", slog.String("topic", name), slog.Any("error", err))
+		}
+		if !deleted || err != nil {
 			continue
 		}
 		r.cfg.Logger.InfoContext(ctx, "deleted an idle topic", slog.String("topic", name), slog.Duration("idle_expiry", after))
 	}
+}
+
+// deleteIdle deletes a topic unless something was appended past end: an append that comes meanwhile is refused, retryably, or keeps
+// the topic. It is never accepted and then deleted.
+func (r *Registry) deleteIdle(ctx context.Context, t *Topic, end int64) (deleted bool, err error) {
+	going, err := r.markIdle(ctx, t, end)
+	if going == nil {
+		return false, err
+	}
+	return true, r.finishDelete(ctx, going)
+}
+
+// markIdle marks a topic as one that is being deleted, while no partition of it can be opened or grow. Nil: it has grown.
+func (r *Registry) markIdle(ctx context.Context, t *Topic, end int64) (going *Topic, err error) {
+	t.opening.Lock()
+	defer t.opening.Unlock()
+	var sealed []*log.Partition
+	defer func() {
+		if going == nil {
+			for _, p := range sealed {
+				p.Unseal()
+			}
+		}
+	}()
+	for i := range t.open {
+		p := t.open[i].Load()
+		if p == nil {
+			continue
+		}
+		_, _, own := p.Bounds()
+		if !p.Seal(own) {
+			return nil, nil
+		}
+		sealed = append(sealed, p)
+		end -= own
+	}
+	if end != 0 {
+		return nil, nil
+	}
+	return r.edit(ctx, "delete idle", t.Name, func(now *Topic) error {
+		if now.ID != t.ID || now.Partitions != t.Partitions {
+			return errs.New(errs.Conflict, "TOPIC_CONTENDED", "topic %q was changed", t.Name).WithRetryAfter(time.Second)
+		}
+		now.deleting = true
+		return nil
+	})
 }
 
 // end is the sum of the log ends of the topic's partitions.

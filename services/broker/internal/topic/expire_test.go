@@ -1,6 +1,8 @@
 package topic
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -27,17 +29,7 @@ func TestIdleTopicsGo(t *testing.T) {
 	for range 5 {
 		w.registry.expire(ctx, now, seen)
 		now = now.Add(25 * time.Second)
-		_, p, err := w.registry.Partition(ctx, "busy", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := recordbatch.NewBuilder(recordbatch.BuilderOptions{})
-		b.Append(1, nil, []byte("x"), nil)
-		batch, err := b.Build(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Append(ctx, batch, log.AppendOptions{}); err != nil {
+		if err := w.put("busy", 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,4 +42,62 @@ func TestIdleTopicsGo(t *testing.T) {
 	if errs.From(err).Field != "config.idleExpiry" {
 		t.Errorf("negative expiry: %v", err)
 	}
+}
+
+// put appends a record.
+func (w *world) put(topic string, partition int32) error {
+	w.t.Helper()
+	b := recordbatch.NewBuilder(recordbatch.BuilderOptions{})
+	b.Append(1, nil, []byte("x"), nil)
+	batch, err := b.Build(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, p, err := w.registry.Partition(w.t.Context(), topic, partition)
+	if err != nil {
+		return err
+	}
+	_, err = p.Append(w.t.Context(), batch, log.AppendOptions{})
+	return err
+}
+
+// TestExpiryAndAppendsRace: an append that comes while an idle topic is deleted is refused, or its topic stays.
+func TestExpiryAndAppendsRace(t *testing.T) {
+	t.Parallel()
+	w := open(t, t.TempDir(), t.TempDir())
+	ctx := t.Context()
+	kept, gone := 0, 0
+	for i := range 40 {
+		name := fmt.Sprint("t", i)
+		if _, err := w.registry.Create(ctx, Spec{Name: name, Partitions: 2}); err != nil {
+			t.Fatal(err)
+		}
+		was, err := w.registry.Get(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan error)
+		go func() { accepted <- w.put(name, 1) }()
+		if i%2 == 0 {
+			runtime.Gosched()
+		}
+		deleted, err := w.registry.deleteIdle(ctx, was, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch err := <-accepted; {
+		case err == nil && deleted:
+			t.Fatalf("%s was deleted with a record that was accepted", name)
+		case err != nil && !deleted:
+			t.Fatalf("%s is there, and refused a record: %v", name, err)
+		case deleted:
+			gone++
+		default:
+			kept++
+			if err := w.put(name, 0); err != nil {
+				t.Fatalf("%s takes nothing any more: %v", name, err)
+			}
+		}
+	}
+	t.Logf("%d topics stayed, %d went", kept, gone)
 }

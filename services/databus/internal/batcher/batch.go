@@ -74,7 +74,7 @@ func (b *Batch) Notify(fn func()) {
 func (b *Batch) Topic() string { return b.lane.topic }
 
 // Partition by number.
-func (b *Batch) Partition() int32 { return b.lane.partition }
+func (b *Batch) Partition() int32 { return b.lane.Partition() }
 
 // Traces are the W3C traceparents of its messages' publishes, in order and each once, MaxTraces at most.
 func (b *Batch) Traces() []string { return b.traces }

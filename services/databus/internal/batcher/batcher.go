@@ -26,8 +26,9 @@ type Batcher struct {
 	timers   timers
 	flushing atomic.Bool
 
-	mu    sync.Mutex
-	lanes map[laneKey]*Lane
+	mu     sync.Mutex // taken before a lane's lock
+	lanes  map[laneKey]*Lane
+	unused int // lanes that no source uses; they go once nothing of them is under way
 
 	builders sync.Pool
 	buffers  sync.Pool
@@ -46,16 +47,46 @@ func New(sink Sink) *Batcher {
 	return b
 }
 
+// lane returns a partition's lane for one more source. drop must follow.
 func (b *Batcher) lane(topic string, partition int32) *Lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := laneKey{topic, partition}
 	l := b.lanes[k]
 	if l == nil {
-		l = &Lane{batcher: b, topic: topic, partition: partition}
+		l = &Lane{batcher: b, topic: topic, home: partition, want: partition}
+		l.at.Store(partition)
 		b.lanes[k] = l
+	} else if l.users == 0 {
+		b.unused--
 	}
+	l.users++
 	return l
+}
+
+// drop ends the use of lanes by sources.
+func (b *Batcher) drop(sources []*source) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range sources {
+		if s.lane.users--; s.lane.users == 0 {
+			b.unused++
+		}
+	}
+	b.tidy()
+}
+
+// tidy forgets the lanes that nobody uses and that have nothing under way. The caller holds the lock.
+func (b *Batcher) tidy() {
+	if b.unused == 0 {
+		return
+	}
+	for k, l := range b.lanes {
+		if l.users == 0 && l.empty() {
+			delete(b.lanes, k)
+			b.unused--
+		}
+	}
 }
 
 // Lanes lists every lane.
@@ -81,6 +112,9 @@ func (b *Batcher) sweep() {
 			for _, l := range b.Lanes() {
 				l.expire(now, nil)
 			}
+			b.mu.Lock()
+			b.tidy()
+			b.mu.Unlock()
 		}
 	}
 }

@@ -2,6 +2,7 @@ package batcher
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,7 +76,10 @@ func (g *Generation) Enter() bool {
 // Leave lets a publisher out.
 func (g *Generation) Leave() {
 	if g.refs.Add(-1) == 0 && g.retired.Load() {
-		g.once.Do(func() { close(g.drained) })
+		g.once.Do(func() {
+			close(g.drained)
+			g.batcher.drop(g.all())
+		})
 	}
 }
 
@@ -139,6 +143,35 @@ func (g *Generation) Topics() []*Topic {
 	return out
 }
 
+// Forget drops what the generation knows of a topic, unless something of it is under way. A message that comes for it later finds it
+// anew.
+func (g *Generation) Forget(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.topics[name]
+	if t == nil {
+		return true
+	}
+	var left []*source
+	idle := true
+	for i := range t.sources {
+		if s := t.sources[i].Load(); s != nil {
+			idle = idle && s.leave()
+			left = append(left, s)
+		}
+	}
+	if !idle || t.underWay.Load() > 0 {
+		for _, s := range left {
+			s.rejoin()
+		}
+		return false
+	}
+	delete(g.topics, name)
+	g.sources = slices.DeleteFunc(slices.Clone(g.sources), func(s *source) bool { return s.topic == t })
+	g.batcher.drop(left)
+	return true
+}
+
 // Topic is a generation's way into one topic. All methods may run concurrently; those that append need the caller to have
 // entered the generation.
 type Topic struct {
@@ -161,7 +194,12 @@ func (t *Topic) Partitions() int32 { return int32(len(t.sources)) }
 
 // Append adds a record to a partition's open batch and returns the batch and the record's place in it.
 func (t *Topic) Append(now time.Time, partition int32, r *Record) (*Batch, int) {
-	return t.source(partition).append(now, r)
+	b, i := t.source(partition).append(now, r)
+	for b == nil { // forgotten since the caller asked for it
+		t = t.gen.Topic(t.name, t.Partitions())
+		b, i = t.source(partition).append(now, r)
+	}
+	return b, i
 }
 
 // Lane is the way into one partition.
@@ -187,6 +225,9 @@ func (t *Topic) source(partition int32) *source {
 	defer g.mu.Unlock()
 	if s := t.sources[partition].Load(); s != nil {
 		return s
+	}
+	if g.topics[t.name] != t { // it was forgotten
+		return &source{lane: &Lane{batcher: g.batcher, topic: t.name, home: partition}, gone: true}
 	}
 	s := &source{gen: g, topic: t, lane: g.batcher.lane(t.name, partition), held: g.held}
 	t.sources[partition].Store(s)

@@ -10,9 +10,11 @@ import (
 // Lane is the way into one partition of one topic: what waits, and what is in flight. All methods may run concurrently; the
 // sink takes and reports from any goroutine. It is closed with its Batcher.
 type Lane struct {
-	batcher   *Batcher
-	topic     string
-	partition int32
+	batcher *Batcher
+	topic   string
+	users   int          // sources; under the batcher's lock
+	home    int32        // the partition that it is for
+	at      atomic.Int32 // the one that it sends to: another one where its own is gone
 
 	mu     sync.Mutex
 	open   []*source // sources whose open batch is not due yet
@@ -24,10 +26,12 @@ type Lane struct {
 	end    atomic.Int64 // offset after the last batch known to be in the log, plus one; 0: not known
 	broken atomic.Int64 // Unix nanoseconds since when nothing got through; 0 while all is well
 
-	outstanding int  // batches of flight whose answer is awaited
-	signalled   bool // the sink knows
-	recovering  bool // wait for every outstanding answer, then send flight again from its start
-	backingOff  bool // until the timer fires
+	want        int32 // the partition to send to once flight does not stand in the way
+	gone        bool  // the broker has no such partition
+	outstanding int   // batches of flight whose answer is awaited
+	signalled   bool  // the sink knows
+	recovering  bool  // wait for every outstanding answer, then send flight again from its start
+	backingOff  bool  // until the timer fires
 
 	producer bool // the three below are in force
 	id       int64
@@ -45,8 +49,27 @@ func (l *Lane) SetEnd(offset int64) { l.end.CompareAndSwap(0, offset+1) }
 // Topic by name.
 func (l *Lane) Topic() string { return l.topic }
 
-// Partition by number.
-func (l *Lane) Partition() int32 { return l.partition }
+// Partition that it sends to, by number.
+func (l *Lane) Partition() int32 { return l.at.Load() }
+
+// Resize tells how many partitions the topic has, and reports whether the lane sends to another one from now on. Where its own is
+// gone, since the topic was made again with fewer, it takes the place of that number modulo the new one: all of it, so that its keys
+// keep their order, and where the key's hash leads now if the new number divides the old. It moves only while nothing of it can be in
+// the log: nothing is in flight, or the broker said that there is no such partition.
+func (l *Lane) Resize(partitions int32) (moved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.want = l.home; l.home >= partitions {
+		l.want = l.home % partitions
+	}
+	if l.want == l.at.Load() || l.outstanding > 0 || len(l.flight) > 0 && !l.gone {
+		return false
+	}
+	l.at.Store(l.want)
+	l.end.Store(0)
+	l.gone, l.producer = false, false
+	return true
+}
 
 // State is how a lane fares.
 type State struct {
@@ -67,6 +90,13 @@ func (l *Lane) State() State {
 		s.Failing = time.Unix(0, ns)
 	}
 	return s
+}
+
+// empty says that nothing is under way.
+func (l *Lane) empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)+l.held.len()+l.due.len()+len(l.flight) == 0
 }
 
 // enqueue makes a batch due. The caller holds the lock.
@@ -122,10 +152,11 @@ func (l *Lane) Take() (b *Batch, needProducer bool) {
 }
 
 // full tells that nothing may follow what is in flight. The window counts from the oldest batch without an answer, whatever
-// was answered after it: that one may be in the log already, and the broker recognises a repeat only among its last few.
+// was answered after it: that one may be in the log already, and the broker recognises a repeat only among its last few. A lane
+// that is to send to another partition waits for all of it.
 // The caller holds the lock.
 func (l *Lane) full() bool {
-	return len(l.flight) > 0 && l.taken-l.flight[0].ordinal >= Window-1
+	return len(l.flight) > 0 && (l.taken-l.flight[0].ordinal >= Window-1 || l.want != l.at.Load())
 }
 
 // unsent is the first batch in flight that must be sent again. The caller holds the lock.

@@ -12,12 +12,17 @@ type source struct {
 	topic *Topic
 	open  *Batch // grows; nil where none does
 	held  bool   // the generation before is not drained
+	gone  bool   // the generation has forgotten its topic
 }
 
-// append adds a record and returns its batch and its place there.
+// append adds a record and returns its batch and its place there; nil where the generation has forgotten the topic.
 func (s *source) append(now time.Time, r *Record) (*Batch, int) {
 	l := s.lane
 	l.mu.Lock()
+	if s.gone {
+		l.mu.Unlock()
+		return nil, 0
+	}
 	var full *Batch
 	b := s.open
 	if b != nil && b.builder.SizeAfter(r.Key, r.Value, r.Headers) > b.opts.MaxBytes {
@@ -88,6 +93,21 @@ func (s *source) schedule(b *Batch, fresh bool) {
 	}
 }
 
+// leave makes the source take nothing more, unless a batch of it is open.
+func (s *source) leave() bool {
+	s.lane.mu.Lock()
+	defer s.lane.mu.Unlock()
+	s.gone = s.open == nil
+	return s.gone
+}
+
+// rejoin undoes leave.
+func (s *source) rejoin() {
+	s.lane.mu.Lock()
+	defer s.lane.mu.Unlock()
+	s.gone = false
+}
+
 // markDue puts the batch in line; it goes on growing until it is full or taken. The caller holds the lane's lock.
 func (b *Batch) markDue(fill Fill) {
 	if b.due {
@@ -117,7 +137,7 @@ func (b *Batch) close(fill Fill) {
 	}
 	b.markDue(fill)
 	b.source.open = nil
-	b.source.topic.filled(b.lane.partition)
+	b.source.topic.filled(b.lane.home)
 }
 
 // lingered is the timer's call.

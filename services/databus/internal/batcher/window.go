@@ -15,6 +15,8 @@ const (
 	Retry Refusal = iota
 	// OutOfOrder means that the sequence does not follow the broker's last one, or the producer's epoch is not the newest.
 	OutOfOrder
+	// Gone means that the topic has no such partition any more: retry later, in another one where Lane.Resize says so.
+	Gone
 	// Fatal means that the batch can never get into the log.
 	Fatal
 )
@@ -24,7 +26,7 @@ func (l *Lane) Acked(b *Batch, baseOffset, appendTime int64) {
 	l.mu.Lock()
 	l.settle(b)
 	l.drop(b)
-	l.failures, l.cause = 0, nil
+	l.failures, l.cause, l.gone = 0, nil, false
 	l.broken.Store(0)
 	first := b.answer(baseOffset, appendTime, nil)
 	ready := l.advance()
@@ -63,7 +65,10 @@ func (l *Lane) Refused(b *Batch, r Refusal, cause error) {
 		if r == OutOfOrder && head {
 			l.producer = false
 		}
-		if r == Retry || head {
+		if r == Gone {
+			l.gone = true
+		}
+		if r != OutOfOrder || head {
 			l.fail(cause)
 			l.backOff(b.opts)
 		}

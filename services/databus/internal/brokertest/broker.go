@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -151,6 +153,15 @@ func (b *Broker) Forget(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.topics, name)
+}
+
+// Remake deletes a topic and makes another one of its name.
+func (b *Broker) Remake(name string, partitions int32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := &topic{id: strconv.FormatInt(time.Now().UnixNano(), 16)}
+	t.grow(partitions)
+	b.topics[name] = t
 }
 
 // Grow adds partitions to a topic.

@@ -96,14 +96,14 @@ type Set struct {
 	used map[string]time.Time
 }
 
-// Use notes that a topic is written to. It returns ErrTooMany for one that would be the limit's next, where none of the others has
-// been idle for so long that the broker deletes it.
-func (s *Set) Use(topic string, now time.Time, limit int, expiry time.Duration) error {
+// Use notes that a topic is written to. Where it would be the limit's next, those that have been idle for so long that the broker
+// deletes them go first, if forget agrees: it must not call the set. Where none does, that is ErrTooMany.
+func (s *Set) Use(topic string, now time.Time, limit int, expiry time.Duration, forget func(topic string) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.used[topic]; !ok && len(s.used) >= limit {
 		for t, at := range s.used {
-			if expiry > 0 && now.Sub(at) > expiry {
+			if expiry > 0 && now.Sub(at) > expiry && forget(t) {
 				delete(s.used, t)
 			}
 		}

@@ -55,19 +55,25 @@ func TestTopic(t *testing.T) {
 func TestSet(t *testing.T) {
 	t.Parallel()
 	var s Set
+	stuck := true
+	agree := func(string) bool { return !stuck }
 	now := time.Unix(1000, 0)
 	for _, topic := range []string{"a", "b", "a"} {
-		if err := s.Use(topic, now, 2, time.Minute); err != nil {
+		if err := s.Use(topic, now, 2, time.Minute, agree); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Use("c", now.Add(time.Minute), 2, time.Minute); !errors.Is(err, ErrTooMany) {
+	if err := s.Use("c", now.Add(time.Minute), 2, time.Minute, agree); !errors.Is(err, ErrTooMany) {
 		t.Fatalf("third: %v, want ErrTooMany", err)
 	}
-	if err := s.Use("b", now.Add(time.Minute), 2, time.Minute); err != nil {
+	if err := s.Use("b", now.Add(time.Minute), 2, time.Minute, agree); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Use("c", now.Add(90*time.Second), 2, time.Minute); err != nil || s.Len() != 2 {
+	if err := s.Use("c", now.Add(90*time.Second), 2, time.Minute, agree); !errors.Is(err, ErrTooMany) {
+		t.Fatalf("while the idle one still sends: %v, want ErrTooMany", err)
+	}
+	stuck = false
+	if err := s.Use("c", now.Add(90*time.Second), 2, time.Minute, agree); err != nil || s.Len() != 2 {
 		t.Fatalf("after the idle one went: %v, %d in use", err, s.Len())
 	}
 }

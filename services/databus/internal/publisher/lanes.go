@@ -98,7 +98,7 @@ func (a *active) laneTopic(ctx context.Context, base, name string, now time.Time
 		return nil, errs.New(errs.Invalid, "BAD_LANE", "channel %q", a.live.main.name).WithField("headers").
 			WithNext("use a shorter lane").Wrap(err)
 	}
-	err = a.live.used.Use(full, now, a.plan.MaxLanes, a.plan.LaneExpiry)
+	err = a.live.used.Use(full, now, a.plan.MaxLanes, a.plan.LaneExpiry, a.forget)
 	if errors.Is(err, lane.ErrTooMany) {
 		return nil, errs.New(errs.Exhausted, "TOO_MANY_LANES", "channel %q", a.live.main.name).WithRetryAfter(time.Minute).
 			WithNext("reuse lanes, or raise lanes.maxTopics").Wrap(err)
@@ -110,4 +110,13 @@ func (a *active) laneTopic(ctx context.Context, base, name string, now time.Time
 		return nil, errs.New(errs.Unavailable, "LANE_TOPIC", "topic %s of lane %q", full, name).WithRetryAfter(time.Second).Wrap(err)
 	}
 	return a.gen.Topic(full, info.Partitions), nil
+}
+
+// forget drops what is known of an idle lane's topic, unless something is on its way there.
+func (a *active) forget(topic string) bool {
+	if !a.gen.Forget(topic) {
+		return false
+	}
+	a.live.publisher.cfg.Topics.Forget(topic)
+	return true
 }

@@ -27,6 +27,7 @@ type Topics interface {
 	Known(name string) (sender.Topic, bool)
 	Resolve(ctx context.Context, name string) (sender.Topic, error)
 	ResolveExpiring(ctx context.Context, name string, idle time.Duration) (sender.Topic, error)
+	Forget(name string)
 }
 
 // Config of a Publisher.

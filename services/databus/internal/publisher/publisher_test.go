@@ -31,6 +31,8 @@ func (x *topics) ResolveExpiring(ctx context.Context, name string, _ time.Durati
 	return x.Resolve(ctx, name)
 }
 
+func (x *topics) Forget(string) {}
+
 func (x *topics) Resolve(context.Context, string) (sender.Topic, error) {
 	return sender.Topic{Partitions: x.partitions}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/databus-suite/databus/services/databus/internal/batcher"
@@ -32,6 +33,7 @@ type Out struct {
 
 	mu     sync.Mutex
 	lines  map[place]*line
+	most   int              // lines at which idle ones are looked for
 	bytes  int64            // read and not answered
 	held   map[string]int64 // bytes by topic
 	parked []*line          // that wait for others to be answered
@@ -63,11 +65,29 @@ func (o *Out) Ready(q *spool.Queue) {
 	o.mu.Lock()
 	l := o.lines[k]
 	if l == nil || l.queue != q { // the spool may have forgotten an empty queue and made another
+		o.tidy()
 		l = &line{out: o, queue: q}
+		l.at.Store(q.Partition())
 		o.lines[k] = l
 	}
 	o.mu.Unlock()
 	l.kick()
+}
+
+// tidy forgets lines that have nothing to send, once they are many. The caller holds the lock, which comes after a line's.
+func (o *Out) tidy() {
+	if len(o.lines) < max(o.most, 64) {
+		return
+	}
+	for k, l := range o.lines {
+		if l.mu.TryLock() {
+			if !l.signalled && !l.recovering && !l.backingOff && l.outstanding == 0 && l.queue.Len() == 0 {
+				delete(o.lines, k)
+			}
+			l.mu.Unlock()
+		}
+	}
+	o.most = 2 * len(o.lines)
 }
 
 // admit says whether one more batch may be read; where not, the line is kicked once it may.
@@ -143,6 +163,7 @@ func (o *Out) State(topic string) State {
 type line struct {
 	out   *Out
 	queue *spool.Queue
+	at    atomic.Int32 // the partition that it sends to: another one where its own is gone
 
 	mu          sync.Mutex
 	signalled   bool // the sender knows
@@ -150,6 +171,8 @@ type line struct {
 	outstanding int
 	recovering  bool
 	forget      bool // the broker does not know the producer
+	lost        bool // since the last acknowledgement an answer was
+	gone        bool // the broker has no such partition
 	backingOff  bool
 	failures    int
 	failing     time.Time
@@ -159,12 +182,29 @@ type line struct {
 var _ sender.Lane = (*line)(nil)
 
 func (l *line) Topic() string     { return l.queue.Topic() }
-func (l *line) Partition() int32  { return l.queue.Partition() }
+func (l *line) Partition() int32  { return l.at.Load() }
 func (l *line) SetEnd(int64)      {}
 func (l *line) Stalled(err error) { l.mu.Lock(); l.fail(err); l.mu.Unlock() }
 
 // SetProducer gives the queue its identity. It is on disk before anything goes out under it; the spool says when.
 func (l *line) SetProducer(id int64, epoch int16) { l.queue.SetProducer(id, epoch) }
+
+// Resize is batcher.Lane.Resize for a line. The producer stays: its sequences may not follow in the other partition, then the
+// broker says so, and the line gets another one. After a restart it is the one that the other partition knows.
+func (l *line) Resize(partitions int32) (moved bool) {
+	want := l.queue.Partition()
+	if want >= partitions {
+		want %= partitions
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if want == l.at.Load() || l.outstanding > 0 || l.lost && !l.gone {
+		return false
+	}
+	l.at.Store(want)
+	l.gone = false
+	return true
+}
 
 // kick pushes the line unless it is in line already or must wait.
 func (l *line) kick() {
@@ -249,13 +289,13 @@ func (b *sent) Traces() []string       { return nil } // only the records know
 func (b *sent) Acked(int64, int64) {
 	b.line.queue.Acked(b.item.ID)
 	b.line.out.hold(b.line.Topic(), -len(b.item.Batch))
-	b.line.settle(true, func(l *line) { l.failures, l.failing, l.cause = 0, time.Time{}, nil })
+	b.line.settle(true, func(l *line) { l.failures, l.failing, l.cause, l.lost, l.gone = 0, time.Time{}, nil, false, false })
 }
 
 // Lost implements sender.Batch.
 func (b *sent) Lost(cause error) {
 	b.line.out.hold(b.line.Topic(), -len(b.item.Batch))
-	b.line.settle(false, func(l *line) { l.recovering = true; l.fail(cause) })
+	b.line.settle(false, func(l *line) { l.recovering, l.lost = true, true; l.fail(cause) })
 }
 
 // Refused implements sender.Batch. As in the batcher, only when the oldest is itself out of order has the broker forgotten the
@@ -273,7 +313,10 @@ func (b *sent) Refused(r batcher.Refusal, cause error) {
 		if r == batcher.OutOfOrder && oldest {
 			l.forget = true
 		}
-		if r == batcher.Retry || r == batcher.OutOfOrder && oldest {
+		if r == batcher.Gone {
+			l.gone = true
+		}
+		if r == batcher.Retry || r == batcher.Gone || r == batcher.OutOfOrder && oldest {
 			l.fail(cause)
 			l.backOff()
 		}

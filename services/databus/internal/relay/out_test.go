@@ -204,6 +204,45 @@ func TestForgottenProducer(t *testing.T) {
 	}
 }
 
+// TestPartitionGone: what is spooled for a partition that the topic has lost goes to another one, once none of it can be in the log.
+func TestPartitionGone(t *testing.T) {
+	t.Parallel()
+	r := start(t, 0)
+	r.put(5, "a")
+	r.put(5, "b")
+	a, b := r.next(), r.next()
+	l := a.(*sent).line
+	a.Lost(errors.New("away"))
+	if l.Resize(4) {
+		t.Fatal("the line moved while batches of it may be in the log")
+	}
+	b.Refused(batcher.Gone, errors.New("no such partition"))
+	if !l.Resize(4) {
+		t.Fatal("the line did not move")
+	}
+	for _, want := range []string{"a", "b"} {
+		got := r.next()
+		if r.value(got) != want || got.Partition() != 1 {
+			t.Errorf("%s for partition %d, want %s for 1", r.value(got), got.Partition(), want)
+		}
+		got.Acked(0, 0)
+	}
+}
+
+func TestIdleLinesGo(t *testing.T) {
+	t.Parallel()
+	r := start(t, 0)
+	for i := range 500 {
+		r.putTo(fmt.Sprint("t", i), 0, "x")
+		r.next().Acked(0, 0)
+	}
+	r.out.mu.Lock()
+	defer r.out.mu.Unlock()
+	if n := len(r.out.lines); n > 128 {
+		t.Errorf("%d lines are kept for 500 topics without traffic", n)
+	}
+}
+
 func TestRefusedForGood(t *testing.T) {
 	t.Parallel()
 	r := start(t, 0)

@@ -44,6 +44,7 @@ type single struct {
 
 func (l *single) Topic() string                 { return l.topic }
 func (l *single) Partition() int32              { return 0 }
+func (l *single) Resize(int32) bool             { return false }
 func (l *single) SetEnd(int64)                  {}
 func (l *single) Stalled(error)                 {}
 func (l *single) SetProducer(id int64, _ int16) { l.producer = id }

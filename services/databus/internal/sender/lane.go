@@ -5,7 +5,9 @@ import "github.com/databus-suite/databus/services/databus/internal/batcher"
 // Lane is one partition's line of batches: the batcher's, or the spool's. The sender calls it from one goroutine at a time.
 type Lane interface {
 	Topic() string
-	Partition() int32
+	Partition() int32 // that it sends to
+	// Resize tells how many partitions the topic has. It reports whether the lane sends to another one from now on.
+	Resize(partitions int32) (moved bool)
 	// Next returns the next batch to send, or nil where there is none now; the lane is then pushed again once there is.
 	// needProducer asks for SetProducer.
 	Next() (b Batch, needProducer bool)

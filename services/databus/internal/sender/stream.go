@@ -88,6 +88,9 @@ func (t *stream) run(ctx context.Context) {
 
 // serve sends one batch of the lane, and puts the lane back in line: lanes take turns.
 func (t *stream) serve(ctx context.Context, c *call, l Lane) {
+	if topic, ok := t.sender.cfg.Topics.Known(t.topic); ok && l.Resize(topic.Partitions) {
+		t.ends = nil // they are another topic's
+	}
 	b, needProducer := l.Next()
 	switch {
 	case needProducer:
@@ -197,7 +200,7 @@ func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 	if r == batcher.Fatal {
 		t.sender.cfg.Logger.Warn("batch refused", slog.String("topic", t.topic), slog.Any("partition", b.Partition()), slog.Any("error", err))
 	}
-	if err.Reason == reasonTopicNotFound {
+	if r == batcher.Gone || err.Reason == reasonTopicNotFound {
 		t.sender.cfg.Topics.Missing(t.topic)
 	}
 	b.Refused(r, err)
@@ -206,6 +209,7 @@ func (t *stream) report(b sent, res *brokerv1.AppendStreamResponse) {
 // The broker's reasons that the agent acts upon.
 const (
 	reasonTopicNotFound   = "TOPIC_NOT_FOUND"
+	reasonNoPartition     = "PARTITION_NOT_FOUND"
 	reasonOutOfOrder      = "OUT_OF_ORDER_SEQUENCE"
 	reasonUnknownProducer = "UNKNOWN_PRODUCER_ID"
 	reasonFenced          = "PRODUCER_FENCED"
@@ -219,6 +223,8 @@ func classify(err *errs.Error) batcher.Refusal {
 		return batcher.OutOfOrder
 	case reasonTopicNotFound:
 		return batcher.Retry
+	case reasonNoPartition:
+		return batcher.Gone
 	}
 	if err.Retryable {
 		return batcher.Retry

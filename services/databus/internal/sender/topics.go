@@ -166,7 +166,15 @@ func (t *Topics) save() {
 	}
 }
 
-// Missing reports that the broker lacks a topic in use; Run makes it again.
+// Forget drops what is known of a topic. It is asked for again when it is needed; on disk it goes with the next one that changes.
+func (t *Topics) Forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.topics, name)
+	delete(t.absent, name)
+}
+
+// Missing reports that the broker lacks a topic in use, or one of its partitions: Run makes it again, or learns what it is like now.
 func (t *Topics) Missing(name string) {
 	t.mu.Lock()
 	t.absent[name] = true

@@ -84,7 +84,7 @@ func TestClassify(t *testing.T) {
 		{errs.New(errs.Precondition, "OUT_OF_ORDER_SEQUENCE", ""), batcher.OutOfOrder},
 		{errs.New(errs.Precondition, "PRODUCER_FENCED", ""), batcher.OutOfOrder},
 		{errs.New(errs.NotFound, "TOPIC_NOT_FOUND", ""), batcher.Retry},
-		{errs.New(errs.NotFound, "PARTITION_NOT_FOUND", ""), batcher.Fatal},
+		{errs.New(errs.NotFound, "PARTITION_NOT_FOUND", ""), batcher.Gone},
 		{errs.New(errs.Exhausted, "APPEND_BUFFERS_FULL", ""), batcher.Retry},
 		{errs.New(errs.Unavailable, "NO_SPACE", ""), batcher.Retry},
 		{errs.New(errs.Internal, "INTERNAL", ""), batcher.Retry},
