@@ -20,11 +20,14 @@ func TestResultProtos(t *testing.T) {
 	})
 	for i, want := range []*databusv1.PublishResult{
 		{Topic: "t", Partition: new(int32(2)), Offset: new(int64(3)), Timestamp: &timestamppb.Timestamp{Seconds: 1, Nanos: 5e8}},
-		{Error: refused.Proto()},
+		{Error: got[1].GetError()},
 		{Topic: "t", Duplicate: true, Timestamp: &timestamppb.Timestamp{Seconds: -1, Nanos: 999e6}},
 	} {
 		if !proto.Equal(got[i], want) {
 			t.Errorf("%d: got %v, want %v", i, got[i], want)
 		}
+	}
+	if err := errs.FromProto(got[1].GetError()); err.Reason != refused.Reason || err.Message != refused.Message {
+		t.Error(err)
 	}
 }
