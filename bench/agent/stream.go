@@ -20,7 +20,7 @@ import (
 )
 
 // inFlight is how many requests one stream keeps unanswered.
-const inFlight = 16
+const inFlight = 32
 
 // repeated makes n messages of the events, from the first again where they end.
 func repeated(events [][]byte, n int) []*databusv1.Message {
