@@ -9,6 +9,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec of that name
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/databus-suite/databus/bench/internal/load"
 	"github.com/databus-suite/databus/bench/internal/process"
@@ -16,7 +20,7 @@ import (
 )
 
 // inFlight is how many requests one stream keeps unanswered.
-const inFlight = 16
+const inFlight = 32
 
 // repeated makes n messages of the events, from the first again where they end.
 func repeated(events [][]byte, n int) []*databusv1.Message {
@@ -27,9 +31,25 @@ func repeated(events [][]byte, n int) []*databusv1.Message {
 	return messages
 }
 
+// prepared is a codec whose every request is the same, encoded beforehand, as load.Run's are: the generator does next to nothing.
+type prepared struct {
+	encoding.CodecV2 // of the answers
+	request          []byte
+}
+
+func (p prepared) Marshal(any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(p.request)}, nil
+}
+
 // measureStream publishes over one gRPC stream as fast as answers come.
 func (t *target) measureStream(ctx context.Context, o *options) error {
-	conn, err := grpc.NewClient(t.stream, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	request := &databusv1.PublishStreamRequest{Channel: "bench", Messages: repeated(o.events, o.lines)}
+	raw, err := proto.Marshal(request)
+	if err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient(t.stream, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(prepared{encoding.GetCodecV2("proto"), raw})))
 	if err != nil {
 		return err
 	}
@@ -40,7 +60,6 @@ func (t *target) measureStream(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	messages := repeated(o.events, o.lines)
 	res := load.Result{PerRequest: o.lines, Latency: load.NewHistogram()}
 	sent := make(chan time.Time, inFlight)
 	ended := make(chan error, 1)
@@ -50,13 +69,13 @@ func (t *target) measureStream(ctx context.Context, o *options) error {
 		return err
 	}
 	start := time.Now()
-	for seq := int64(0); time.Since(start) < o.duration; seq++ {
+	for time.Since(start) < o.duration {
 		select {
 		case sent <- time.Now():
 		case err := <-ended:
 			return err
 		}
-		if err := stream.Send(&databusv1.PublishStreamRequest{Sequence: seq, Channel: "bench", Messages: messages}); err != nil {
+		if err := stream.Send(request); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
 	}
@@ -83,11 +102,11 @@ func answers(stream grpc.BidiStreamingClient[databusv1.PublishStreamRequest, dat
 			return nil
 		}
 		if err == nil && resp.GetError() != nil {
-			err = fmt.Errorf("request %d: %s", resp.GetSequence(), resp.GetError().GetMessage())
+			err = fmt.Errorf("request %d: %s", res.Requests, resp.GetError().GetMessage())
 		}
 		for _, r := range resp.GetResults() {
 			if err == nil && r.GetError() != nil {
-				err = fmt.Errorf("request %d: %s", resp.GetSequence(), r.GetError().GetMessage())
+				err = fmt.Errorf("request %d: %s", res.Requests, r.GetError().GetMessage())
 			}
 		}
 		if err != nil {

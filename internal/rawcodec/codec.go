@@ -5,7 +5,12 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/runtime/protoiface"
+
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 )
 
 // Codec is an encoding.CodecV2 for grpc.ForceServerCodecV2 and grpc.ForceCodecV2. It has no state and may be used
@@ -50,9 +55,22 @@ func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if f, ok := fieldOf(m); ok {
 		return unmarshalPayload(data, m, f)
 	}
+	switch m.(type) {
+	case *databusv1.PublishRequest, *databusv1.PublishStreamRequest:
+		return unmarshalShared(data, m)
+	}
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
+}
+
+// unmarshalShared decodes a message of many `bytes` fields, which share one copy of what was received.
+func unmarshalShared(data mem.BufferSlice, m proto.Message) error {
+	proto.Reset(m)
+	r := m.ProtoReflect()
+	_, err := r.ProtoMethods().Unmarshal(protoiface.UnmarshalInput{Message: r, Buf: join(nil, data, data.Len()),
+		Flags: protoiface.UnmarshalAliasBuffer, Resolver: protoregistry.GlobalTypes, Depth: protowire.DefaultRecursionLimit})
+	return err
 }
 
 // marshalWhole encodes into one buffer, from the pool where it is worth it.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
+	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 )
 
 func carriers() []proto.Message {
@@ -167,9 +168,34 @@ func TestParts(t *testing.T) {
 	}
 }
 
+func publishes() []proto.Message {
+	messages := []*databusv1.Message{{Key: []byte("k"), Value: []byte(`{"a":1}`), Id: "1", Headers: []*databusv1.Header{{Key: "h", Value: []byte("v")}}}, {Value: []byte{}}, {}}
+	return []proto.Message{&databusv1.PublishStreamRequest{Sequence: 7, Channel: "c", Messages: messages}, &databusv1.PublishRequest{Channel: "c", Messages: messages}}
+}
+
+func TestPublishesOutliveTheTransportsBuffers(t *testing.T) {
+	t.Parallel()
+	for _, m := range publishes() {
+		raw, _ := proto.Marshal(m)
+		data := pieces(raw, 3, mem.NopBufferPool{})
+		got := m.ProtoReflect().New().Interface()
+		if err := (Codec{}).Unmarshal(data, got); err != nil || !proto.Equal(got, m) {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		for _, piece := range data {
+			clear(piece.ReadOnlyData()) // the transport's buffers are used again
+		}
+		if !proto.Equal(got, m) {
+			t.Fatalf("got %v after the buffers were given back", got)
+		}
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
-	for _, m := range carriers() {
-		fill(m, bytes.Repeat([]byte{7}, 100))
+	for _, m := range append(carriers(), publishes()...) {
+		if r := m.ProtoReflect(); r.Descriptor().Fields().ByName("messages") == nil {
+			fill(m, bytes.Repeat([]byte{7}, 100))
+		}
 		b, _ := proto.Marshal(m)
 		f.Add(b, uint8(1))
 		f.Add(b, uint8(3))
@@ -179,7 +205,7 @@ func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte{15 << 3, 1, 0x7a, 0}, uint8(1))
 	f.Add(append([]byte{0x7a, 0x80, 0x80, 1}, make([]byte, 16384)...), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, n uint8) {
-		for _, m := range carriers() {
+		for _, m := range append(carriers(), publishes()...) {
 			want := m.ProtoReflect().New().Interface()
 			wantErr := proto.Unmarshal(b, want)
 			err := Codec{}.Unmarshal(pieces(b, 1+int(n%8), mem.NopBufferPool{}), m)

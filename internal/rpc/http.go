@@ -25,7 +25,7 @@ func (s *Server) newHTTPServer() *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true) // gRPC without TLS
 	return &http.Server{
-		Handler:           http.HandlerFunc(s.serveHTTP),
+		Handler:           s.entry(s.mux),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
@@ -42,16 +42,18 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// serveHTTP takes the caller's trace into the context, whatever serves the call.
-func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	// The names as net/http writes them: Get would make them canonical for each request, which allocates.
-	if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
-		r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
-	}
-	if s.leaving.Load() && r.ProtoMajor == 1 {
-		w.Header()["Connection"] = []string{"close"}
-	}
-	s.mux.ServeHTTP(w, r)
+// entry takes the caller's trace into the context, and says which answer is a connection's last, whatever serves the call.
+func (s *Server) entry(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The names as net/http writes them: Get would make them canonical for each request, which allocates.
+		if len(r.Header["Traceparent"]) > 0 || len(r.Header["Baggage"]) > 0 {
+			r = r.WithContext(telemetry.Extract(r.Context(), r.Header.Get))
+		}
+		if s.leaving.Load() && r.ProtoMajor == 1 {
+			w.Header()["Connection"] = []string{"close"}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) registerRoutes() {

@@ -28,15 +28,22 @@ func (s *Server) serve(ctx context.Context) <-chan error {
 		}()
 	}
 	// Handlers must not lose their context when ctx ends: the drain gives them time. Closing a connection ends it.
-	s.http.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	calls := context.WithoutCancel(ctx)
+	s.http.BaseContext = func(net.Listener) context.Context { return calls }
+	serveHTTP := func(l net.Listener) error {
+		if s.plain != nil {
+			l = s.plain.Listener(calls, l)
+		}
+		return s.http.Serve(l)
+	}
 	s.mu.Lock()
 	l := s.listeners
 	s.mu.Unlock()
 	if l.http != nil {
-		run("HTTP on "+l.http.Addr().String(), func() error { return s.http.Serve(l.http) })
+		run("HTTP on "+l.http.Addr().String(), func() error { return serveHTTP(l.http) })
 	}
 	if l.unix != nil {
-		run("HTTP on "+l.unix.Addr().String(), func() error { return s.http.Serve(l.unix) })
+		run("HTTP on "+l.unix.Addr().String(), func() error { return serveHTTP(l.unix) })
 	}
 	if l.grpc != nil {
 		run("gRPC on "+l.grpc.Addr().String(), func() error { return s.public.Serve(l.grpc) })
@@ -60,7 +67,7 @@ func (s *Server) drain(ctx context.Context) {
 			s.leaving.Store(true)
 			s.awaitNextCalls(ctx)
 			s.awaitFirstCalls(ctx)
-			if err := s.http.Shutdown(ctx); err != nil {
+			if err := s.shutdownHTTP(ctx); err != nil {
 				s.cfg.Logger.WarnContext(ctx, "HTTP calls were cut: they did not end within the drain timeout",
 					slog.Duration("drain_timeout", s.cfg.DrainTimeout))
 				_ = s.http.Close() // Close is called again by Run, which reports
@@ -75,6 +82,17 @@ func (s *Server) drain(ctx context.Context) {
 		wg.Wait()
 		s.inner.Stop() // nobody is left to call it
 	})
+}
+
+// shutdownHTTP ends connections as they become idle.
+func (s *Server) shutdownHTTP(ctx context.Context) error {
+	if s.plain == nil {
+		return s.http.Shutdown(ctx)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.plain.Shutdown(ctx) }()
+	err := s.http.Shutdown(ctx)
+	return errors.Join(err, <-ended)
 }
 
 // stopGracefully reports whether the server's calls ended before ctx did. A handler that does not heed its context

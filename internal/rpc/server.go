@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/databus-suite/databus/internal/handover"
+	"github.com/databus-suite/databus/internal/plainhttp"
 	"github.com/databus-suite/databus/internal/telemetry"
 )
 
@@ -118,7 +119,8 @@ type Server struct {
 	conn    *grpc.ClientConn // the gateway's way to inner
 	pipe    net.Listener     // where inner listens
 	http    *http.Server
-	names   []string // services behind Connect, for reflection
+	plain   *plainhttp.Server // nil without HandlePlain
+	names   []string          // services behind Connect, for reflection
 
 	connectOpts []connect.HandlerOption
 
@@ -170,6 +172,16 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // Handle serves pattern, in net/http's syntax, by h on the HTTP port. It comes before the gateway.
 func (s *Server) Handle(pattern string, h http.Handler) { s.mux.Handle(pattern, s.recovering(h)) }
 
+// HandlePlain is Handle for a path that is called very often: its plain requests do not go through net/http. See plainhttp.Server.Handle
+// for the pattern and for what h may do.
+func (s *Server) HandlePlain(pattern string, h http.Handler) {
+	s.Handle(pattern, h)
+	if s.plain == nil {
+		s.plain = plainhttp.New(s.cfg.Logger, s.conns.note)
+	}
+	s.plain.Handle(pattern, s.entry(s.recovering(h)))
+}
+
 // SetServing says whether a service, by its full protobuf name, answers calls. A registered service does as soon
 // as the server runs, unless it was said otherwise before. The server is ready while all of them do.
 func (s *Server) SetServing(service string, serving bool) { s.ready.set(service, serving) }
@@ -186,6 +198,9 @@ func (s *Server) Close() error {
 		s.public.Stop()
 		s.inner.Stop()
 	})
+	if s.plain != nil {
+		s.plain.Close()
+	}
 	err := s.http.Close()
 	if s.conn != nil {
 		if cerr := s.conn.Close(); cerr != nil && status.Code(cerr) != codes.Canceled {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/internal/errs"
 )
@@ -27,16 +29,32 @@ type Result struct {
 	Err *errs.Error
 }
 
-// Proto is the result's protobuf form.
-func (r *Result) Proto() *databusv1.PublishResult {
-	if r.Err != nil {
-		return &databusv1.PublishResult{Error: r.Err.Proto()}
+// ResultProtos converts the results of a request. They share their memory: many at once cost two allocations.
+func ResultProtos(results []Result) []*databusv1.PublishResult {
+	type parts struct {
+		result    databusv1.PublishResult
+		timestamp timestamppb.Timestamp
+		partition int32
+		offset    int64
 	}
-	p := &databusv1.PublishResult{Topic: r.Topic, Duplicate: r.Duplicate, Timestamp: timestampOf(r.TimestampMillis)}
-	if r.Placed {
-		p.Partition, p.Offset = new(r.Partition), new(r.Offset)
+	all := make([]parts, len(results))
+	out := make([]*databusv1.PublishResult, len(results))
+	for i := range results {
+		r, p := &results[i], &all[i]
+		out[i] = &p.result
+		if r.Err != nil {
+			p.result.Error = r.Err.Proto()
+			continue
+		}
+		at := time.UnixMilli(r.TimestampMillis)
+		p.timestamp.Seconds, p.timestamp.Nanos = at.Unix(), int32(at.Nanosecond())
+		p.result.Topic, p.result.Duplicate, p.result.Timestamp = r.Topic, r.Duplicate, &p.timestamp
+		if r.Placed {
+			p.partition, p.offset = r.Partition, r.Offset
+			p.result.Partition, p.result.Offset = &p.partition, &p.offset
+		}
 	}
-	return p
+	return out
 }
 
 // AppendResults appends {"results":[…]}.

@@ -122,13 +122,14 @@ func headersToProto(headers []Header) []*databusv1.Header {
 	return list
 }
 
-// FromProtos converts a request's messages.
-func FromProtos(list []*databusv1.Message) []Message {
-	messages := make([]Message, len(list))
-	for i, p := range list {
-		messages[i].FromProto(p)
+// AppendProtos appends a request's messages. Keys, values and headers are shared, not copied.
+func AppendProtos(to []Message, list []*databusv1.Message) []Message {
+	for _, p := range list {
+		var m Message
+		m.FromProto(p)
+		to = append(to, m)
 	}
-	return messages
+	return to
 }
 
 // protoMillis rounds down to the millisecond, and to the ends of what an int64 holds.

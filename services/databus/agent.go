@@ -19,6 +19,7 @@ import (
 	databusv1 "github.com/databus-suite/databus/gen/go/databus/v1"
 	"github.com/databus-suite/databus/gen/go/databus/v1/databusv1connect"
 	"github.com/databus-suite/databus/internal/handover"
+	"github.com/databus-suite/databus/internal/rawcodec"
 	"github.com/databus-suite/databus/internal/rpc"
 	"github.com/databus-suite/databus/internal/telemetry"
 	"github.com/databus-suite/databus/internal/wirejson"
@@ -154,6 +155,7 @@ func (a *Agent) serve(deps Deps) error {
 		HTTPConfiguredBy: deps.HTTPConfiguredBy, GRPCConfiguredBy: deps.GRPCConfiguredBy, Logger: a.log, Telemetry: deps.Telemetry,
 		DrainTimeout: a.cfg.DrainTimeout, MaxRequestBytes: int64(a.cfg.MaxRequestBytes), OpenAPI: deps.OpenAPI, Sockets: deps.Sockets},
 		rpc.WithConnectOptions(wirejson.ConnectCodec()),
+		rpc.WithGRPCOptions(grpc.ForceServerCodecV2(rawcodec.Codec{})),
 		rpc.WithGatewayOptions(wirejson.GatewayOptions()...),
 		rpc.WithUnvalidated(databusv1.PublishService_Publish_FullMethodName, databusv1.PublishService_PublishStream_FullMethodName))
 	if err != nil {
@@ -161,8 +163,8 @@ func (a *Agent) serve(deps Deps) error {
 	}
 	in := intake.New(intake.Config{Publisher: a.publisher, Memory: a.memory, MaxBodyBytes: int64(a.cfg.MaxRequestBytes), Tracer: tracer(deps.Telemetry),
 		Draining: a.server.Draining()})
-	a.server.Handle("POST /v1/channels/{channel}/messages", in.Messages())
-	a.server.Handle("POST /v1/channels/{channel}/events", in.Events())
+	a.server.HandlePlain("POST /v1/channels/{channel}/messages", in.Messages())
+	a.server.HandlePlain("POST /v1/channels/{channel}/events", in.Events())
 	databusv1.RegisterPublishServiceServer(a.server.GRPC(), in.GRPC())
 	a.server.Connect(databusv1connect.NewPublishServiceHandler(in.Service(), a.server.ConnectOptions()...))
 	return a.server.Gateway(context.Background(), func(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {

@@ -21,8 +21,10 @@ import (
 // keysPerConnection is how many keys a connection publishes; no other connection publishes them.
 const keysPerConnection = 8
 
-// load is a number of connections that publish numbered messages with keys, spread over agents, until finish.
+// load is a number of connections that publish numbered messages with keys, spread over agents, until finish. It is open loop:
+// messages are due at the rate whatever the agents do, and what could not be sent in time follows in larger requests.
 type load struct {
+	began   time.Time
 	pauses  pauses
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -32,7 +34,7 @@ type load struct {
 
 	mu     sync.Mutex
 	faults []error
-	times  []time.Duration // of requests
+	times  []time.Duration // of requests, from when their first message was due
 }
 
 // connection publishes its keys one request at a time.
@@ -41,7 +43,9 @@ type connection struct {
 	url    string
 	client *http.Client
 	keys   []string
-	next   []int // by key: the number of its next message
+	next   []int         // by key: the number of its next message
+	sent   int           // messages
+	every  time.Duration // between two of them
 	body   bytes.Buffer
 }
 
@@ -50,11 +54,13 @@ type pauses struct {
 	turns atomic.Int64 // odd: a pause may be in force
 	mu    sync.Mutex
 	over  chan struct{}
+	since time.Time
+	total time.Duration // of all pauses
 }
 
 func (p *pauses) begin() {
 	p.mu.Lock()
-	p.over = make(chan struct{})
+	p.over, p.since = make(chan struct{}), time.Now()
 	p.mu.Unlock()
 	p.turns.Add(1)
 }
@@ -63,6 +69,7 @@ func (p *pauses) end() {
 	p.turns.Add(1)
 	p.mu.Lock()
 	close(p.over)
+	p.total += time.Since(p.since)
 	p.mu.Unlock()
 }
 
@@ -86,19 +93,18 @@ type loadConfig struct {
 
 // startLoad begins a load.
 func startLoad(cfg loadConfig) *load {
-	l := &load{stop: make(chan struct{})}
-	channel, agents, connections, rate := cfg.channel, cfg.agents, cfg.connections, cfg.rate
-	perRequest := max(1, rate/connections/20)
-	every := time.Duration(float64(time.Second) * float64(perRequest*connections) / float64(rate))
+	l := &load{stop: make(chan struct{}), began: time.Now()}
+	channel, agents, connections := cfg.channel, cfg.agents, cfg.connections
+	every := time.Duration(float64(time.Second) * float64(connections) / float64(cfg.rate))
 	for i := range connections {
 		transport := &http.Transport{MaxIdleConnsPerHost: 1, DisableKeepAlives: cfg.reconnect}
 		c := &connection{load: l, client: &http.Client{Transport: transport},
-			url: agents[i%len(agents)].URL() + "/v1/channels/" + channel + "/messages", next: make([]int, keysPerConnection)}
+			url: agents[i%len(agents)].URL() + "/v1/channels/" + channel + "/messages", next: make([]int, keysPerConnection), every: every}
 		for k := range keysPerConnection {
 			c.keys = append(c.keys, fmt.Sprintf("c%d-%d", i, k))
 		}
 		l.all = append(l.all, c)
-		l.done.Go(func() { c.run(every, perRequest) })
+		l.done.Go(func() { c.run() })
 	}
 	return l
 }
@@ -161,40 +167,63 @@ func (l *load) finish(t *testing.T) map[string]int {
 	return taken
 }
 
-func (c *connection) run(every time.Duration, perRequest int) {
-	tick := time.NewTicker(every)
+const (
+	requestEvery  = 50 * time.Millisecond // of each connection, while its requests take no longer
+	maxPerRequest = 1000
+)
+
+func (c *connection) run() {
+	tick := time.NewTicker(max(c.every, requestEvery))
 	defer tick.Stop()
-	for turn := 0; ; turn++ {
+	for {
+		n := min(int(time.Since(c.load.began)/c.every)-c.sent, maxPerRequest)
+		if n < 1 {
+			select {
+			case <-c.load.stop:
+				return
+			case <-tick.C:
+			}
+			continue
+		}
 		select {
 		case <-c.load.stop:
 			return
-		case <-tick.C:
+		default:
 		}
-		c.encode(turn, perRequest)
-		began := time.Now()
-		for {
-			again, err := c.publish()
-			if err != nil {
-				c.load.fail(fmt.Errorf("publish to %s: %w", c.url, err))
-				return // what follows would not be in order
-			}
-			if !again {
-				break
-			}
-			c.load.refused.Add(1)
-			c.load.pauses.await()
+		if err := c.send(n); err != nil {
+			c.load.fail(fmt.Errorf("publish to %s: %w", c.url, err))
+			return // what follows would not be in order
 		}
-		for i := range perRequest {
-			c.next[(turn*perRequest+i)%keysPerConnection]++
-		}
-		c.load.acked.Add(int64(perRequest))
-		c.load.took(time.Since(began))
 	}
+}
+
+// send publishes the next n messages, again where a pause refuses them.
+func (c *connection) send(n int) error {
+	due := c.load.began.Add(time.Duration(c.sent+1) * c.every)
+	c.encode(n)
+	for {
+		again, err := c.publish()
+		if err != nil {
+			return err
+		}
+		if !again {
+			break
+		}
+		c.load.refused.Add(1)
+		c.load.pauses.await()
+	}
+	for i := range n {
+		c.next[(c.sent+i)%keysPerConnection]++
+	}
+	c.sent += n
+	c.load.acked.Add(int64(n))
+	c.load.took(time.Since(due))
+	return nil
 }
 
 var padding = strings.Repeat("x", 100)
 
-func (c *connection) encode(turn, n int) {
+func (c *connection) encode(n int) {
 	c.body.Reset()
 	c.body.WriteString(`{"messages":[`)
 	var ahead [keysPerConnection]int
@@ -202,7 +231,7 @@ func (c *connection) encode(turn, n int) {
 		if i > 0 {
 			c.body.WriteByte(',')
 		}
-		k := (turn*n + i) % keysPerConnection
+		k := (c.sent + i) % keysPerConnection
 		fmt.Fprintf(&c.body, `{"key":%q,"headers":{"kind":"%d"},"timestamp":"2001-01-01T00:00:00Z","value":{"n":%d,"padding":%q}}`, c.keys[k], k%3, c.next[k]+ahead[k], padding)
 		ahead[k]++
 	}

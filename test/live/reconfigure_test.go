@@ -37,7 +37,7 @@ func TestReconfigureUnderLoad(t *testing.T) {
 	}
 	e.load = startLoad(loadConfig{channel: "paint", agents: agents, connections: connections, rate: rate})
 	e.await(0, time.Now())
-	began := time.Now()
+	began, acked := time.Now(), e.load.acked.Load()
 	for _, change := range e.plan(changes) {
 		change()
 		if t.Failed() {
@@ -45,6 +45,7 @@ func TestReconfigureUnderLoad(t *testing.T) {
 		}
 	}
 	took := time.Since(began)
+	acked = e.load.acked.Load() - acked
 	taken := e.load.finish(t)
 	e.awaitSpools()
 	for _, a := range agents {
@@ -53,7 +54,7 @@ func TestReconfigureUnderLoad(t *testing.T) {
 		}
 	}
 	checkKeys(t, taken, readBack(t, broker, topics))
-	e.report(took)
+	e.report(rate, acked, took)
 }
 
 func route(topic string) []any { return []any{map[string]any{"topic": topic}} }
@@ -211,7 +212,7 @@ func (e *editor) call(method, path string, in, out any) {
 }
 
 // report logs the figures. The product's promise is a second at p99, for a machine that has the time.
-func (e *editor) report(took time.Duration) {
+func (e *editor) report(offered int, acked int64, took time.Duration) {
 	if len(e.reports) == 0 {
 		return
 	}
@@ -219,6 +220,9 @@ func (e *editor) report(took time.Duration) {
 	at := func(p float64) time.Duration {
 		return e.reports[int(p*float64(len(e.reports)-1))].Round(time.Millisecond)
 	}
-	e.t.Logf("%d messages acknowledged in %s, %d requests refused by pauses; change to report: p50 %s, p99 %s, max %s over %d reports",
-		e.load.acked.Load(), took.Round(time.Millisecond), e.load.refused.Load(), at(.5), at(.99), at(1), len(e.reports))
+	paused := e.load.pauses.total
+	e.t.Logf("%d messages/s offered; %.0f/s acknowledged in %s, of which the channel was paused, or being so, for %s: %d requests refused by that; "+
+		"request p50 %s, p99 %s, from when it was due; change to report: p50 %s, p99 %s, max %s over %d reports",
+		offered, float64(acked)/took.Seconds(), took.Round(time.Millisecond), paused.Round(time.Millisecond), e.load.refused.Load(),
+		e.load.percentile(.5), e.load.percentile(.99), at(.5), at(.99), at(1), len(e.reports))
 }

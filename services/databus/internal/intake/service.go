@@ -24,35 +24,21 @@ func (in *Intake) Service() *Service { return &Service{in} }
 
 // Publish hands in messages for one channel.
 func (s *Service) Publish(ctx context.Context, req *databusv1.PublishRequest) (*databusv1.PublishResponse, error) {
-	results, err := s.publish(ctx, req.GetChannel(), wirejson.FromProtos(req.GetMessages()))
-	if err != nil {
-		return nil, err
-	}
-	return &databusv1.PublishResponse{Results: results}, nil
-}
-
-func (s *Service) publish(ctx context.Context, channel string, messages []wirejson.Message) ([]*databusv1.PublishResult, error) {
-	if len(messages) == 0 {
+	if len(req.GetMessages()) == 0 {
 		return nil, noMessages()
 	}
 	q := s.in.get()
 	defer s.in.put(q)
-	q.batch.Reset()
-	q.publish.Channel = channel
-	q.batch.Messages = append(q.batch.Messages, messages...)
+	q.publish.Channel = req.GetChannel()
+	q.batch.Messages = wirejson.AppendProtos(q.batch.Messages[:0], req.GetMessages())
 	if err := s.in.publish(ctx, q); err != nil {
 		return nil, err
 	}
-	return protos(&q.pending), nil
+	return &databusv1.PublishResponse{Results: protos(&q.pending)}, nil
 }
 
 func protos(p *publisher.Pending) []*databusv1.PublishResult {
-	results := p.Results()
-	out := make([]*databusv1.PublishResult, len(results))
-	for i := range results {
-		out[i] = results[i].Proto()
-	}
-	return out
+	return wirejson.ResultProtos(p.Results())
 }
 
 // PublishEvents hands in a payload as it is.
@@ -138,10 +124,13 @@ func (s *Service) enqueue(ctx context.Context, channel string, messages []*datab
 		return nil, noMessages()
 	}
 	ctx, span := s.in.span(ctx, channel, len(messages))
-	headers := telemetry.AppendHeaders(ctx, nil)
+	q := s.in.get()
+	defer s.in.put(q)
+	q.headers = telemetry.AppendHeaders(ctx, q.headers[:0])
+	q.batch.Messages = wirejson.AppendProtos(q.batch.Messages[:0], messages)
+	q.publish = publisher.Request{Channel: channel, Messages: q.batch.Messages, Headers: q.headers, Trace: traceOf(q.headers)}
 	p := publisher.Get()
-	err := s.in.cfg.Publisher.Enqueue(ctx, &publisher.Request{Channel: channel, Messages: wirejson.FromProtos(messages),
-		Headers: headers, Trace: traceOf(headers)}, p)
+	err := s.in.cfg.Publisher.Enqueue(ctx, &q.publish, p)
 	end(span, err)
 	if err != nil {
 		p.Put()
