@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/databus-suite/databus/internal/vfs"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
@@ -361,7 +362,7 @@ func (s *FS) Fail(id ID, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d, err := s.dir(id); err == nil && d.err == nil {
-		d.err = cause
+		d.err, d.since = cause, time.Now()
 	}
 }
 
@@ -376,7 +377,7 @@ func (s *FS) Restore(path string) (ID, error) {
 		if err := s.probe(d); err != nil {
 			return d.id, fmt.Errorf("restore data directory %s: %w; repair the disk and try again", path, err)
 		}
-		d.err = nil
+		d.err, d.since = nil, time.Time{}
 		for dir := range s.ready {
 			if rel, err := filepath.Rel(d.path, dir); err == nil && filepath.IsLocal(rel) {
 				delete(s.ready, dir)
@@ -409,7 +410,7 @@ func (s *FS) Dirs() []DirStatus {
 	defer s.mu.Unlock()
 	out := make([]DirStatus, 0, len(s.dirs))
 	for _, d := range s.dirs {
-		st := DirStatus{Path: d.path, ID: d.id, Err: d.err}
+		st := DirStatus{Path: d.path, ID: d.id, Err: d.err, Since: d.since}
 		st.Free, st.Total, _ = s.fs.Free(d.path)
 		out = append(out, st)
 	}

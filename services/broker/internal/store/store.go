@@ -7,6 +7,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/databus-suite/databus/services/broker/internal/segment"
 )
@@ -56,7 +57,8 @@ type Swap struct {
 type DirStatus struct {
 	Path        string
 	ID          ID
-	Err         error // why it is fenced, nil when it is healthy
+	Err         error     // why it is fenced, nil when it is healthy
+	Since       time.Time // when it was fenced
 	Free, Total uint64
 }
 
