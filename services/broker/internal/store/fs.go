@@ -22,6 +22,8 @@ const (
 	topicsName = "topics"
 	trashName  = "trash"
 	lockName   = ".lock"
+	// checkpointReserve is how many bytes of each checkpoint file there is always room for: a block.
+	checkpointReserve = 4096
 )
 
 // FS is a Store in one or more data directories. A new segment goes to a random healthy one.
@@ -267,6 +269,9 @@ func (s *FS) prepare(d *dataDir, k Key) error {
 		f, err := s.fs.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return err
+		}
+		if isCheckpoint(name) {
+			_ = f.Preallocate(0, checkpointReserve) // a full disk must not refuse the checkpoint that lets records go
 		}
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return err
