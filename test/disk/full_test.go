@@ -171,3 +171,33 @@ func deleteRecords(t *testing.T, broker *harness.Service, known *ledger) {
 		known.start[n] = answer.GetLogStartOffset()
 	}
 }
+
+// TestOneDirectoryFull fills one of two data directories: producers notice nothing but the time that a move takes.
+func TestOneDirectoryFull(t *testing.T) {
+	mount := smallDisk(t, 64<<20)
+	full, other := filepath.Join(mount, "log"), t.TempDir()
+	broker := startBroker(t, full+","+other, "nats.store_dir="+t.TempDir())
+	known := newLedger()
+	mustCreate(t, broker)
+	takeRoom(t, filepath.Join(mount, "ballast"), 6<<20)
+	l := startLoad(t, broker, known)
+	for !strings.Contains(directories(t, broker), `"state":"FULL"`) {
+		l.each(t, false)
+	}
+	for range 5 {
+		l.each(t, false)
+	}
+	l.stop(t)
+	if n := l.refusals(); len(n) > 0 {
+		t.Errorf("refused, while another directory has room: %v", n)
+	}
+	t.Logf("%s was the longest that a producer waited while its directory became full", l.gap())
+	mustCheck(t, broker, known)
+	if err := broker.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := broker.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustCheck(t, broker, known)
+}

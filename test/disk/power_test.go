@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	"github.com/databus-suite/databus/internal/recordbatch"
@@ -224,7 +225,7 @@ func create(ctx context.Context, broker *harness.Service) error {
 	}
 	defer conn.Close()
 	_, err = brokerv1.NewTopicServiceClient(conn).CreateTopic(ctx, &brokerv1.CreateTopicRequest{
-		Name: topic, Partitions: partitions, Config: &brokerv1.TopicConfig{SegmentBytes: 256 << 10},
+		Name: topic, Partitions: partitions, Config: &brokerv1.TopicConfig{SegmentBytes: 256 << 10, Retention: durationpb.New(0)},
 	}, grpc.WaitForReady(true))
 	return err
 }

@@ -130,6 +130,46 @@ func TestFailedSyncMoves(t *testing.T) {
 	}
 }
 
+// TestEmptySegmentMoves: what goes on where an empty segment's directory failed, or is full, is found again.
+func TestEmptySegmentMoves(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+		mem := vfstest.NewMem()
+		fs := vfstest.NewFault(mem)
+		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, JournalBytes: -1}
+		p := testPartition(t, testLog(t, cfg), 0, PartitionConfig{})
+		full := activePath(p)
+		heal := failing(fs, cause, full[:2]+"/topics", vfstest.OpWrite)
+		mustAppend(t, p, AppendOptions{}, "moved")
+		if activePath(p) == full {
+			t.Fatalf("%v: the partition did not move", cause)
+		}
+		heal()
+		l2 := testLog(t, Config{Dirs: cfg.Dirs, FS: mem.Crash(nothingLeft())})
+		compare(t, map[int64]string{0: "moved"}, readAll(t, testPartition(t, l2, 0, PartitionConfig{})))
+	}
+}
+
+// TestFullBesideFailed: where one directory failed and the other is full, what is missing is room, and it passes by itself.
+func TestFullBesideFailed(t *testing.T) {
+	t.Parallel()
+	fs := vfstest.NewFault(vfstest.NewMem())
+	l := testLog(t, Config{Dirs: []string{"/a", "/b"}, FS: fs})
+	p := testPartition(t, l, 0, PartitionConfig{})
+	mustAppend(t, p, AppendOptions{}, "a")
+	l.dirFailed(p.active().Dir, syscall.EIO)
+	mustAppend(t, p, AppendOptions{}, "b")
+	heal := failing(fs, syscall.ENOSPC, ".log", vfstest.OpWrite)
+	for range 3 {
+		if _, err := p.Append(t.Context(), batch(1, "refused"), AppendOptions{}); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("append: %v", err)
+		}
+	}
+	heal()
+	mustAppend(t, p, AppendOptions{}, "c")
+	compare(t, map[int64]string{0: "a", 1: "b", 2: "c"}, readAll(t, p))
+}
+
 func TestOnlyDirectoryFailsAndComesBack(t *testing.T) {
 	t.Parallel()
 	mem := vfstest.NewMem()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
@@ -80,20 +81,31 @@ func (p *Partition) rollOver() error {
 	if err != nil {
 		return err
 	}
+	empty := end.pos == 0 // its directory is full: the new one takes its place
 	p.mu.Lock()
+	if empty {
+		p.segs = p.segs[:len(p.segs)-1]
+	}
 	p.begin(seg, mark{offset: end.offset})
 	p.raise(p.written)
 	p.mu.Unlock()
-	return p.checkpointOr(seg)
+	if err := p.checkpointOr(seg); err != nil || !empty {
+		return err
+	}
+	_ = old.Remove() // a recovery finds what is left of it
+	return nil
 }
 
-// create makes a segment in a healthy directory with room, trying one after the other.
+// create makes a segment in a healthy directory with room, trying one after the other; those to avoid are full.
 func (p *Partition) create(base int64, avoid []store.ID) (store.Segment, error) {
 	p.mu.Lock()
 	o := p.segmentOptions()
 	p.mu.Unlock()
 	avoid = append([]store.ID(nil), avoid...)
 	var full error
+	if len(avoid) > 0 {
+		full = syscall.ENOSPC
+	}
 	for {
 		seg, err := p.log.store.Create(p.key, base, o, avoid...)
 		switch {
@@ -118,7 +130,8 @@ func (p *Partition) begin(seg store.Segment, at mark) {
 	p.segs = append(p.segs[:len(p.segs):len(p.segs)], seg)
 	p.written, p.synced, p.durable = at, at, at.offset
 	p.created = p.nowMillis()
-	p.roll, p.broken, p.avoid = false, false, nil
+	p.metaDirty = true // a checkpoint must name it, wherever its first offset lies
+	p.roll, p.broken = false, false
 	p.com = p.log.committers[seg.Dir]
 }
 
