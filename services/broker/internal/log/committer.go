@@ -262,7 +262,7 @@ func (p *Partition) fitting() (entries []*entry, n int) {
 
 // needsSegment says whether the next write goes to another segment; mu is held.
 func (p *Partition) needsSegment() bool {
-	if p.broken || p.gaps && !p.gapsKnown {
+	if p.broken || p.unnamed || p.gaps && !p.gapsKnown {
 		return true
 	}
 	if p.written.pos == 0 || p.err != nil {

@@ -400,3 +400,26 @@ func TestDeleteRecordsWhileTheDirectoryIsGone(t *testing.T) {
 		t.Errorf("after a loss of power: %v", got)
 	}
 }
+
+// TestNoRoomForTheCheckpoint: nothing is written to a segment that no checkpoint names, however long there is no room for one.
+func TestNoRoomForTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	mem := vfstest.NewMem()
+	fs := vfstest.NewFault(mem)
+	l := testLog(t, Config{Dirs: []string{"/a"}, FS: fs, JournalBytes: -1})
+	p := testPartition(t, l, 0, PartitionConfig{SegmentBytes: 200})
+	mustAppend(t, p, AppendOptions{}, strings.Repeat("a", 100))
+	heal := failing(fs, syscall.ENOSPC, "checkpoint.", vfstest.OpWrite)
+	for range 3 {
+		if _, err := p.Append(t.Context(), batch(1, strings.Repeat("b", 100)), AppendOptions{}); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("append: %v", err)
+		}
+	}
+	heal()
+	if r := mustAppend(t, p, AppendOptions{}, "c"); r.BaseOffset != 1 {
+		t.Errorf("append: %+v", r)
+	}
+	if p.unnamed {
+		t.Error("no checkpoint names the segment that is written to")
+	}
+}

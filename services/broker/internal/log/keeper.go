@@ -44,6 +44,7 @@ func (p *Partition) checkpoint() error {
 	p.ckDone = at
 	p.mu.Lock()
 	p.gapsKnown = p.gapsKnown || c.gaps
+	p.unnamed = p.unnamed && p.active() != seg
 	p.mu.Unlock()
 	return nil
 }

@@ -53,6 +53,7 @@ type Partition struct {
 	taken    []*entry     // being written
 	requeue  []*entry     // written, but the sync failed: to be written again elsewhere
 	broken   bool         // the active segment's directory failed: move before the next write
+	unnamed  bool         // no checkpoint names the active segment: save one before the next write
 	roll     bool         // start a new segment before the next write
 	avoid    []store.ID   // were full since the last write that succeeded
 	stray    []store.Stub // found at open and not wanted; removed once a checkpoint says so

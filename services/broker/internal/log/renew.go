@@ -20,7 +20,7 @@ func (p *Partition) renew() {
 		return
 	}
 	broken := p.broken
-	gaps := p.gaps && !p.gapsKnown
+	gaps, unnamed := p.gaps && !p.gapsKnown, p.unnamed
 	p.metaDirty = p.metaDirty || gaps
 	p.writing = true // the old segment's file stays as it is
 	p.mu.Unlock()
@@ -28,9 +28,12 @@ func (p *Partition) renew() {
 	switch {
 	case broken:
 		err = p.relocate()
-	case gaps: // a recovery must know before it finds one
-		if err = p.Checkpoint(); err != nil && !isNoSpace(err) {
-			p.log.dirFailed(p.active().Dir, err)
+	case gaps, unnamed: // a recovery must know before it finds one
+		if err = p.checkpointOr(p.active()); isNoSpace(err) && unnamed {
+			p.mu.Lock()
+			p.avoid = append(p.avoid, p.active().Dir)
+			p.mu.Unlock()
+			err = p.rollOver()
 		}
 	default:
 		err = p.rollOver()
@@ -130,7 +133,7 @@ func (p *Partition) begin(seg store.Segment, at mark) {
 	p.segs = append(p.segs[:len(p.segs):len(p.segs)], seg)
 	p.written, p.synced, p.durable = at, at, at.offset
 	p.created = p.nowMillis()
-	p.metaDirty = true // a checkpoint must name it, wherever its first offset lies
+	p.metaDirty, p.unnamed = true, true // wherever its first offset lies
 	p.roll, p.broken = false, false
 	p.com = p.log.committers[seg.Dir]
 }

@@ -22,6 +22,8 @@ const (
 	topicsName = "topics"
 	trashName  = "trash"
 	lockName   = ".lock"
+	// roomNeeded is how many bytes a directory has left that takes new segments while another one could.
+	roomNeeded = 1 << 20
 	// checkpointReserve is how many bytes of each checkpoint file there is always room for: a block.
 	checkpointReserve = 4096
 )
@@ -226,11 +228,11 @@ func (s *FS) Create(k Key, base int64, o segment.Options, avoid ...ID) (Segment,
 	return Segment{Segment: seg, Dir: d.id}, err
 }
 
-// pick chooses a healthy directory at random.
+// pick chooses a healthy directory at random, of those with room where there are any.
 func (s *FS) pick(avoid []ID) (*dataDir, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var healthy []*dataDir
+	var healthy, roomy []*dataDir
 	var errs []error
 	for _, d := range s.dirs {
 		switch {
@@ -238,7 +240,13 @@ func (s *FS) pick(avoid []ID) (*dataDir, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", d.path, d.err))
 		case !slices.Contains(avoid, d.id):
 			healthy = append(healthy, d)
+			if free, _, err := s.fs.Free(d.path); err == nil && free >= roomNeeded {
+				roomy = append(roomy, d)
+			}
 		}
+	}
+	if len(roomy) > 0 {
+		return roomy[rand.IntN(len(roomy))], nil
 	}
 	if len(healthy) == 0 {
 		return nil, errors.Join(append([]error{ErrNoDir}, errs...)...)
