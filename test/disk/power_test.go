@@ -133,12 +133,17 @@ func value(k key, sequence int32) string {
 	return fmt.Sprintf("%d/%d/%d/%s", k.producer, k.partition, sequence, strings.Repeat("x", int(size)))
 }
 
-// TestPowerLoss takes the power from the disk below the real broker at random moments, under load from idempotent producers
-// that send again what was not acknowledged. No acknowledged record may be lost, and none may be there twice.
-func TestPowerLoss(t *testing.T) {
+func needsFuse(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); errors.Is(err, fs.ErrNotExist) || os.Geteuid() != 0 {
 		t.Skip("needs /dev/fuse and the right to mount")
 	}
+}
+
+// TestPowerLoss takes the power from the disk below the real broker at random moments, under load from idempotent producers
+// that send again what was not acknowledged. No acknowledged record may be lost, and none may be there twice.
+func TestPowerLoss(t *testing.T) {
+	needsFuse(t)
 	rounds := int(number(t, "DATABUS_TEST_POWER_ROUNDS", 6))
 	seed := number(t, "DATABUS_TEST_POWER_SEED", 1)
 	rng := rand.New(rand.NewPCG(seed, 0))
