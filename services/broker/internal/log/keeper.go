@@ -108,8 +108,9 @@ type keeper struct {
 	parts []*Partition
 }
 
-// probeInterval is how often the data directories are looked at.
-const probeInterval = time.Second
+// probeInterval is how often the data directories are looked at: until one that is gone is noticed, what is written there
+// succeeds.
+const probeInterval = 250 * time.Millisecond
 
 func newKeeper(l *Log) *keeper {
 	k := &keeper{log: l, wake: make(chan struct{}, 1), stop: make(chan struct{})}

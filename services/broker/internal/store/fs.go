@@ -264,6 +264,9 @@ func (s *FS) prepare(d *dataDir, k Key) error {
 	if ok {
 		return nil
 	}
+	if _, err := s.fs.Stat(DirFile(d.path)); err != nil { // nothing is made where a disk is not mounted any more
+		return fmt.Errorf("%w: %w", ErrMissingDir, err)
+	}
 	if err := s.fs.MkdirAll(dir); err != nil {
 		return err
 	}
