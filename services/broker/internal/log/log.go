@@ -286,6 +286,7 @@ func (l *Log) create(k store.Key, cfg PartitionConfig) (*Partition, error) {
 		return nil, p.errorf("create", diskError(err))
 	}
 	p.begin(seg, mark{})
+	p.com = l.committers[seg.Dir]
 	if err := p.Checkpoint(); err != nil {
 		return nil, p.errorf("create", diskError(err))
 	}

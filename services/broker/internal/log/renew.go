@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"syscall"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
@@ -15,11 +16,11 @@ import (
 // failed. Only its committer calls it, with nothing of the partition in the sync stage.
 func (p *Partition) renew() {
 	p.mu.Lock()
-	if p.closed || p.err != nil {
+	if p.closed || p.err != nil || !p.needsSegment() { // a checkpoint may have come in between
 		p.mu.Unlock()
 		return
 	}
-	broken := p.broken
+	broken, active := p.broken, p.active()
 	gaps, unnamed := p.gaps && !p.gapsKnown, p.unnamed
 	p.metaDirty = p.metaDirty || gaps
 	p.writing = true // the old segment's file stays as it is
@@ -29,9 +30,9 @@ func (p *Partition) renew() {
 	case broken:
 		err = p.relocate()
 	case gaps, unnamed: // a recovery must know before it finds one
-		if err = p.checkpointOr(p.active()); isNoSpace(err) && unnamed {
+		if err = p.checkpointOr(active); isNoSpace(err) && unnamed {
 			p.mu.Lock()
-			p.avoid = append(p.avoid, p.active().Dir)
+			p.avoid = append(p.avoid, active.Dir)
 			p.mu.Unlock()
 			err = p.rollOver()
 		}
@@ -40,6 +41,7 @@ func (p *Partition) renew() {
 	}
 	p.mu.Lock()
 	p.writing = false
+	p.com = p.log.committers[p.active().Dir] // only now: until the new segment is named nobody may write to it
 	if err == nil {
 		p.mu.Unlock()
 		return
@@ -72,6 +74,10 @@ func (p *Partition) rollOver() error {
 	p.mu.Lock()
 	old, end, avoid := p.active(), p.written, p.avoid
 	p.mu.Unlock()
+	empty := end.pos == 0 // its directory is full: the new one, which has the same name, takes its place
+	if empty && !slices.Contains(avoid, old.Dir) {
+		avoid = append(slices.Clone(avoid), old.Dir)
+	}
 	if err := old.Seal(); err != nil {
 		p.log.dirFailed(old.Dir, err)
 		return err
@@ -84,7 +90,6 @@ func (p *Partition) rollOver() error {
 	if err != nil {
 		return err
 	}
-	empty := end.pos == 0 // its directory is full: the new one takes its place
 	p.mu.Lock()
 	if empty {
 		p.segs = p.segs[:len(p.segs)-1]
@@ -135,7 +140,6 @@ func (p *Partition) begin(seg store.Segment, at mark) {
 	p.created = p.nowMillis()
 	p.metaDirty, p.unnamed = true, true // wherever its first offset lies
 	p.roll, p.broken = false, false
-	p.com = p.log.committers[seg.Dir]
 }
 
 // checkpointOr saves a checkpoint that names the new segment. Without it a recovery would not know the segment.
