@@ -341,10 +341,11 @@ func (s *FS) DeletePartition(k Key) error {
 	var errs []error
 	for _, d := range s.dirs {
 		dir := d.partition(k)
-		if id, err := s.topicID(dir); err != nil || id != k.ID {
-			continue // not there, or another topic of the same name
+		id, err := s.topicID(dir)
+		if err == nil && id == k.ID { // else it is not there, or another topic of the same name
+			err = s.toTrash(d, k, dir)
 		}
-		if err := s.toTrash(d, k, dir); err != nil {
+		if err != nil {
 			errs = append(errs, fmt.Errorf("delete %s: %w", k, err))
 		}
 	}
