@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/databus-suite/databus/internal/vfs"
+	"github.com/databus-suite/databus/internal/vfs/vfstest"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
 	"github.com/databus-suite/databus/services/broker/internal/store"
 )
@@ -31,6 +32,29 @@ func createSurvives(t *testing.T, open Open) {
 		left.create(k, 0)
 		left.wantBases(k, 0)
 	})
+}
+
+// createAfterDeath creates what a process that died had begun to create, so that some of it is there and not yet durable.
+func createAfterDeath(t *testing.T, open Open) {
+	k := key("t", 1, 0)
+	for step := range 30 {
+		dead := newBed(t, open)
+		n := 0
+		dead.fault.Set(func(vfstest.Op, string) error {
+			if n++; n > step {
+				return errPower
+			}
+			return nil
+		})
+		_, _ = dead.Create(k, 0, segment.Options{}, dead.Dirs()[1].ID)
+		b := openBed(t, open, dead.mem.Clone())
+		b.create(k, 0, b.Dirs()[1].ID)
+		for seed := range uint64(8) {
+			left := b.afterPowerLoss(seed)
+			left.wantList(k)
+			left.wantBases(k, 0)
+		}
+	}
 }
 
 // checkpointSurvives saves checkpoints of different lengths in a row. The one before the one at which the power fails is whole.

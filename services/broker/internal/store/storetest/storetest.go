@@ -38,6 +38,7 @@ func Run(t *testing.T, open Open) {
 		{"a topic made again is another one", again},
 		{"many at a time", concurrent},
 		{"what is created survives", createSurvives},
+		{"what a dead process left is made durable", createAfterDeath},
 		{"of two checkpoints one survives", checkpointSurvives},
 		{"a swap is one step", swapSurvives},
 		{"a swap can be dropped", dropSwap},
