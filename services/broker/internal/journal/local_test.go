@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/databus-suite/databus/internal/vfs/vfstest"
@@ -27,13 +28,12 @@ func (p place) Open() (journal.Journal, error) {
 
 func (p place) PowerLoss(rng *rand.Rand) journaltest.Place { return newPlace(p.mem.Crash(rng)) }
 
-func (p place) Fail(err error) {
-	if err == nil {
-		p.fault.Set(nil)
-		return
-	}
+func (p place) Fail(err error)     { p.fail(err, vfstest.OpWrite, vfstest.OpSync) }
+func (p place) FailSync(err error) { p.fail(err, vfstest.OpSync) }
+
+func (p place) fail(err error, ops ...vfstest.Op) {
 	p.fault.Set(func(op vfstest.Op, _ string) error {
-		if op == vfstest.OpWrite || op == vfstest.OpSync {
+		if slices.Contains(ops, op) {
 			return err
 		}
 		return nil

@@ -23,6 +23,8 @@ type Place interface {
 	PowerLoss(rng *rand.Rand) Place
 	// Fail makes every write and sync from now on fail with err, without an effect; nil ends that.
 	Fail(err error)
+	// FailSync is Fail for syncs alone: what is written is there until the power fails.
+	FailSync(err error)
 }
 
 // Run is the whole suite. newPlace returns an empty place; a journal in it should need several files, or whatever it trims by, for
@@ -42,6 +44,7 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 		{"a failure is final", failed},
 		{"an error of the reader ends a replay", readerFails},
 		{"it can be closed", closed},
+		{"what is replayed is durable", replayIsDurable},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newPlace(t)) })
 	}
@@ -320,6 +323,22 @@ func readerFails(t *testing.T, p Place) {
 	defer again.Close()
 	if err := again.Replay(func(uint64, journal.Entry) error { return own }); !errors.Is(err, own) {
 		t.Errorf("replay: %v", err)
+	}
+}
+
+// replayIsDurable replays a flush that was written and not synced when its process died.
+func replayIsDurable(t *testing.T, p Place) {
+	j, _ := open(t, p)
+	add(t, j, entry(0, 0, "synced"))
+	p.FailSync(syscall.EIO)
+	if _, err := j.Append([]journal.Entry{entry(0, 1, "written")}); err == nil {
+		t.Fatal("a flush whose sync failed was acknowledged")
+	}
+	p.FailSync(nil)
+	_, lines := open(t, p) // the process died
+	for seed := range uint64(8) {
+		_, left := open(t, p.PowerLoss(rand.New(rand.NewPCG(seed, 0))))
+		want(t, left, lines)
 	}
 }
 
