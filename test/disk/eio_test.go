@@ -70,9 +70,9 @@ func (f *faulty) fail(dir string, ops ...vfstest.Op) {
 }
 
 // afterPowerLoss starts a broker on what a loss of power at this moment leaves, and checks that all that was acknowledged is there.
-func (f *faulty) afterPowerLoss(t *testing.T) {
+func (f *faulty) afterPowerLoss(t *testing.T, seed uint64) *faulty {
 	t.Helper()
-	left, disk := f.known.cut(f.mem, rand.New(rand.NewPCG(1, 0)))
+	left, disk := f.known.cut(f.mem, rand.New(rand.NewPCG(seed, 0)))
 	if err := f.broker.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +82,7 @@ func (f *faulty) afterPowerLoss(t *testing.T) {
 	}
 	after.start(t)
 	mustCheck(t, after.broker, left)
+	return after
 }
 
 // mustBe checks how the command line and the metrics show the state of a directory.
@@ -150,7 +151,7 @@ func TestOneOfTwoDirectoriesFails(t *testing.T) {
 			}
 			f.fail(c.dir, c.op) // and once more, in the middle of which the power fails
 			l.each(t, false)
-			f.afterPowerLoss(t)
+			f.afterPowerLoss(t, 1)
 			l.cancel()
 		})
 	}
@@ -175,7 +176,7 @@ func TestOnlyDirectoryFails(t *testing.T) {
 			l.each(t, true)
 			mustComeBack(t, f.broker, f.dirs[0], func() { f.fault.Set(nil) })
 			l.each(t, false)
-			f.afterPowerLoss(t)
+			f.afterPowerLoss(t, 1)
 			l.cancel()
 		})
 	}

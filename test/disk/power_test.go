@@ -311,7 +311,7 @@ func produce(ctx context.Context, conn *grpc.ClientConn, k key, known *ledger) e
 
 func build(k key, sequence int32) ([]byte, error) {
 	b := recordbatch.NewBuilder(recordbatch.BuilderOptions{})
-	b.Append(1, nil, []byte(value(k, sequence)), nil)
+	b.Append(int64(sequence)+1, nil, []byte(value(k, sequence)), nil)
 	batch, err := b.Build(nil)
 	if err == nil {
 		recordbatch.SetProducer(batch, int64(1000+k.producer), 0, sequence)
