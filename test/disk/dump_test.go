@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,11 +99,15 @@ func mustDump(t *testing.T, topic string, records int, dirs ...string) {
 		files = append(files, harness.SegmentFiles(t, dir, topic)...)
 	}
 	d := harness.DumpLogSegments(t, files)
+	if topic == compacted {
+		d.Problems = slices.DeleteFunc(d.Problems, func(line string) bool { return strings.Contains(line, harness.Gap) })
+	}
 	if len(d.Problems) > 0 {
 		t.Errorf("Kafka's tool complains:\n%s", strings.Join(d.Problems, "\n"))
 	}
-	if d.Records < records || d.IndexEntries == 0 || d.TimeEntries == 0 || d.Sane < len(files)/3 {
-		t.Errorf("Kafka's tool read %d records of %d, %d index and %d time index entries, and found %d indexes sane: too few", d.Records, records, d.IndexEntries, d.TimeEntries, d.Sane)
+	if d.Records < records || d.IndexEntries == 0 || d.TimeEntries == 0 || d.Sane != d.Indexes {
+		t.Errorf("Kafka's tool read %d records of %d, %d index and %d time index entries, and found %d of %d indexes sane: too few",
+			d.Records, records, d.IndexEntries, d.TimeEntries, d.Sane, d.Indexes)
 	}
 	t.Logf("%s: %d files, %d batches, %d records, %d index and %d time index entries, %d sane indexes", topic, len(files), d.Batches, d.Records, d.IndexEntries, d.TimeEntries, d.Sane)
 }
