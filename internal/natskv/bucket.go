@@ -125,7 +125,7 @@ func (b *Bucket[T]) write(ctx context.Context, op, key string, v T, put func(str
 	if err != nil {
 		return 0, errs.New(errs.Internal, "INTERNAL", "metadata: %s %s/%s: encode", op, b.name, key).Wrap(err)
 	}
-	if err := b.conn.room(op, b.name, key); err != nil {
+	if err := b.conn.room(op, b.name, key, len(raw)); err != nil {
 		return 0, err
 	}
 	revision, err := put(encoded, raw)
@@ -141,7 +141,7 @@ func (b *Bucket[T]) Delete(ctx context.Context, key string, revision uint64) err
 	if err != nil {
 		return b.invalidKey(err)
 	}
-	if err := b.conn.room("delete", b.name, key); err != nil {
+	if err := b.conn.room("delete", b.name, key, 0); err != nil {
 		return err
 	}
 	var opts []jetstream.KVDeleteOpt

@@ -71,18 +71,19 @@ func (s *Server) Connect(ctx context.Context, name string, logger *slog.Logger) 
 	return c, nil
 }
 
-// spaceNeeded is what a disk must have left for a write to an embedded server: JetStream refuses every write after one that
-// found the disk full, until it is started again.
-const spaceNeeded = MaxValueBytes
+// spaceNeeded is what a disk must have left beside the value for a write to an embedded server: JetStream refuses every write
+// after one that found the disk full, until it is started again.
+const spaceNeeded = 1 << 20
 
 // room refuses a write to an embedded server whose disk is full.
-func (c *Conn) room(op, bucket, key string) error {
+func (c *Conn) room(op, bucket, key string, size int) error {
 	var st unix.Statfs_t
-	if c.dir == "" || unix.Statfs(c.dir, &st) != nil || st.Bavail*uint64(st.Bsize) >= spaceNeeded { //nolint:gosec // sizes of disks are positive
+	need := uint64(spaceNeeded + size)                                                       //nolint:gosec // sizes are positive
+	if c.dir == "" || unix.Statfs(c.dir, &st) != nil || st.Bavail*uint64(st.Bsize) >= need { //nolint:gosec // sizes of disks are positive
 		return nil
 	}
-	return errs.New(errs.Unavailable, reasonNoSpace, "metadata: %s %s/%s: less than %d MiB are left where %s is", op, bucket, key, spaceNeeded>>20, c.dir).
-		WithNext("free space, then try again").WithRetryAfter(noSpaceRetry)
+	return errs.New(errs.Unavailable, reasonNoSpace, "metadata: %s %s/%s: less than %d KiB are left where %s is", op, bucket, key, need>>10, c.dir).
+		WithNext("free space, such as by databus topic delete-records, then try again").WithRetryAfter(noSpaceRetry)
 }
 
 func connect(ctx context.Context, url, name string, logger *slog.Logger, opts []nats.Option) (*Conn, error) {

@@ -136,6 +136,16 @@ func TestDiskFull(t *testing.T) {
 	l.each(t, false)
 	l.stop(t)
 	mustCheck(t, broker, known)
+
+	// Retention lets records go, within half a minute.
+	deleteRecords(t, broker, known) // a new retention is metadata: it needs room too
+	retain(t, broker, "100KiB")
+	l = fill()
+	l.each(t, false)
+	l.stop(t)
+	retain(t, broker, "0B")
+	findStart(t, broker, known)
+	mustCheck(t, broker, known)
 	if _, err := databus(t, broker, "topic", "create", "other"); err != nil {
 		t.Errorf("the metadata store does not come back: %v", err)
 	}
@@ -169,6 +179,36 @@ func deleteRecords(t *testing.T, broker *harness.Service, known *ledger) {
 			t.Fatalf("delete records of a full directory: %v", err)
 		}
 		known.start[n] = answer.GetLogStartOffset()
+	}
+}
+
+// retain sets how many bytes of each partition are kept.
+func retain(t *testing.T, broker *harness.Service, size string) {
+	t.Helper()
+	if _, err := databus(t, broker, "topic", "update", topic, "--retention-bytes", size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// findStart asks where the partitions begin.
+func findStart(t *testing.T, broker *harness.Service, known *ledger) {
+	t.Helper()
+	conn, err := dial(broker.GRPCAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer, err := brokerv1.NewTopicServiceClient(conn).GetTopic(t.Context(), &brokerv1.GetTopicRequest{Topic: topic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := false
+	for _, p := range answer.GetTopic().GetPartitionOffsets() {
+		moved = moved || p.GetLogStartOffset() > known.start[p.GetPartition()]
+		known.start[p.GetPartition()] = p.GetLogStartOffset()
+	}
+	if !moved {
+		t.Error("retention let nothing go")
 	}
 }
 
