@@ -56,6 +56,7 @@ test-race: ## the tests of the product's own packages under the race detector
 test-clients: tools ## clients in Java, Python and TypeScript against a `databus dev` of their own
 	scripts/install.sh java python node
 	PATH=$(TOOLS):$$PATH go test -count=1 -tags clients -timeout 20m ./test/clients/...
+	go test -count=1 -tags clients -timeout 20m -run TestDump ./test/disk
 
 bench: build ## REST publish and gRPC append beside bare peers (docs/benchmarks.md)
 	cd bench && go run ./publish

@@ -17,15 +17,16 @@ import (
 
 // commands is the command line. A field is a subcommand; its struct is in the file of its name.
 type commands struct {
-	Dev     devCmd     `cmd:"" help:"Run the whole suite in one process."`
-	Broker  brokerCmd  `cmd:"" help:"Run a broker."`
-	Agent   agentCmd   `cmd:"" help:"Run an agent."`
-	Topic   topicCmd   `cmd:"" help:"Create, list, show, change and delete topics."`
-	Channel channelCmd `cmd:"" help:"Create, list, show, change and delete channels, and go back to earlier configs."`
-	Publish publishCmd `cmd:"" help:"Publish messages from arguments, files or standard input to a channel."`
-	Read    readCmd    `cmd:"" help:"Read a topic's messages, once or as they come."`
-	Log     logCmd     `cmd:"" help:"Verify, print and repair the files of a log without a broker."`
-	Version versionCmd `cmd:"" help:"Print the version of this binary."`
+	Dev       devCmd       `cmd:"" help:"Run the whole suite in one process."`
+	Broker    brokerCmd    `cmd:"" help:"Run a broker."`
+	Agent     agentCmd     `cmd:"" help:"Run an agent."`
+	Topic     topicCmd     `cmd:"" help:"Create, list, show, change and delete topics."`
+	Channel   channelCmd   `cmd:"" help:"Create, list, show, change and delete channels, and go back to earlier configs."`
+	Publish   publishCmd   `cmd:"" help:"Publish messages from arguments, files or standard input to a channel."`
+	Read      readCmd      `cmd:"" help:"Read a topic's messages, once or as they come."`
+	Directory directoryCmd `cmd:"" help:"List a broker's data directories, and take a mended one back."`
+	Log       logCmd       `cmd:"" help:"Verify, print and repair the files of a log without a broker."`
+	Version   versionCmd   `cmd:"" help:"Print the version of this binary."`
 }
 
 const description = `Databus takes events from applications, keeps them in a partitioned log and hands them out again.

@@ -105,6 +105,14 @@ func (s server) reads() (brokerv1connect.ReadServiceClient, error) {
 	return brokerv1connect.NewReadServiceClient(s.http, base, options...), nil
 }
 
+func (s server) storage() (brokerv1connect.StorageServiceClient, error) {
+	base, options, err := s.dial()
+	if err != nil {
+		return nil, err
+	}
+	return brokerv1connect.NewStorageServiceClient(s.http, base, options...), nil
+}
+
 func (s server) channels() (databusv1connect.ChannelServiceClient, error) {
 	base, options, err := s.dial()
 	if err != nil {

@@ -22,10 +22,14 @@ const (
 	reasonTooLarge    = "METADATA_TOO_LARGE"
 	reasonUnavailable = "METADATA_UNAVAILABLE"
 	reasonCorrupt     = "METADATA_CORRUPT"
+	reasonNoSpace     = "NO_SPACE"
 )
 
 // retryAfter is what callers are told to wait when the servers are away: about as long as a leader election takes.
 const retryAfter = time.Second
+
+// noSpaceRetry is what they are told to wait for room on a disk.
+const noSpaceRetry = 5 * time.Second
 
 // Codec turns values into bytes and back.
 type Codec[T any] struct {
@@ -121,6 +125,9 @@ func (b *Bucket[T]) write(ctx context.Context, op, key string, v T, put func(str
 	if err != nil {
 		return 0, errs.New(errs.Internal, "INTERNAL", "metadata: %s %s/%s: encode", op, b.name, key).Wrap(err)
 	}
+	if err := b.conn.room(op, b.name, key, len(raw)); err != nil {
+		return 0, err
+	}
 	revision, err := put(encoded, raw)
 	if err != nil {
 		return 0, translate(ctx, op, b.name, key, err)
@@ -133,6 +140,9 @@ func (b *Bucket[T]) Delete(ctx context.Context, key string, revision uint64) err
 	encoded, err := encodeKey(key)
 	if err != nil {
 		return b.invalidKey(err)
+	}
+	if err := b.conn.room("delete", b.name, key, 0); err != nil {
+		return err
 	}
 	var opts []jetstream.KVDeleteOpt
 	if revision > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 
 	"github.com/databus-suite/databus/internal/errs"
 )
@@ -27,6 +28,7 @@ type DialConfig struct {
 type Conn struct {
 	nats *nats.Conn
 	js   jetstream.JetStream
+	dir  string // where the server keeps its files, where that is this process
 
 	mu   sync.Mutex
 	back chan struct{} // closed at the next reconnect
@@ -61,7 +63,27 @@ func Dial(ctx context.Context, c DialConfig) (*Conn, error) {
 
 // Connect connects to an embedded server in this process, without a socket.
 func (s *Server) Connect(ctx context.Context, name string, logger *slog.Logger) (*Conn, error) {
-	return connect(ctx, "", name, logger, []nats.Option{nats.InProcessServer(s.nats)})
+	c, err := connect(ctx, "", name, logger, []nats.Option{nats.InProcessServer(s.nats)})
+	if err != nil {
+		return nil, err
+	}
+	c.dir = s.dir
+	return c, nil
+}
+
+// spaceNeeded is what a disk must have left beside the value for a write to an embedded server: JetStream refuses every write
+// after one that found the disk full, until it is started again.
+const spaceNeeded = 1 << 20
+
+// room refuses a write to an embedded server whose disk is full.
+func (c *Conn) room(op, bucket, key string, size int) error {
+	var st unix.Statfs_t
+	need := uint64(spaceNeeded + size)                                                       //nolint:gosec // sizes are positive
+	if c.dir == "" || unix.Statfs(c.dir, &st) != nil || st.Bavail*uint64(st.Bsize) >= need { //nolint:gosec // sizes of disks are positive
+		return nil
+	}
+	return errs.New(errs.Unavailable, reasonNoSpace, "metadata: %s %s/%s: less than %d KiB are left where %s is", op, bucket, key, need>>10, c.dir).
+		WithNext("free space, such as by databus topic delete-records, then try again").WithRetryAfter(noSpaceRetry)
 }
 
 func connect(ctx context.Context, url, name string, logger *slog.Logger, opts []nats.Option) (*Conn, error) {

@@ -31,6 +31,7 @@ type ServerConfig struct {
 // connection to it.
 type Server struct {
 	nats *server.Server
+	dir  string
 	lock *os.File
 	stop sync.Once
 }
@@ -49,7 +50,9 @@ func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	}
 	opts := &server.Options{
 		ServerName: c.Name, Host: c.Host, Port: c.Port, StoreDir: c.StoreDir,
-		JetStream: true, SyncAlways: true, MaxPayload: MaxValueBytes + 64<<10, MaxPending: 64 << 20,
+		// Else the limit is three quarters of what is free at this moment, which may be nothing, until the next start.
+		JetStreamMaxStore: 1 << 40,
+		JetStream:         true, SyncAlways: true, MaxPayload: MaxValueBytes + 64<<10, MaxPending: 64 << 20,
 		NoSigs: true, DisableJetStreamBanner: true, LameDuckDuration: time.Second, LameDuckGracePeriod: time.Millisecond,
 	}
 	if opts.ServerName == "" {
@@ -69,7 +72,7 @@ func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	log := &serverLog{logger: c.Logger}
 	s.SetLoggerV2(log, false, false, false)
 	s.Start()
-	out := &Server{nats: s, lock: lock}
+	out := &Server{nats: s, dir: c.StoreDir, lock: lock}
 	if err := out.waitReady(ctx, log); err != nil {
 		out.Close()
 		return nil, fmt.Errorf("start embedded NATS on %s:%d in %s: %w", opts.Host, c.Port, c.StoreDir, err)

@@ -5,13 +5,9 @@ package clients
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -21,7 +17,6 @@ import (
 // TestDumpLogSegments has Kafka's own tool read and verify the log, index and time index of every segment that the broker
 // wrote, in every codec, and shows that the tool finds damage.
 func TestDumpLogSegments(t *testing.T) {
-	execute(t, filepath.Join(root, "test", "clients", "java"), nil, "mvn", "-q", "-B", "package")
 	lines := testLines(t)
 	suite := harness.Run(t, binary)
 	codecs := []string{"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"}
@@ -43,23 +38,23 @@ func TestDumpLogSegments(t *testing.T) {
 	}
 	for _, codec := range codecs {
 		t.Run(codec, func(t *testing.T) {
-			files := segmentFiles(t, suite.Dir(), "dump."+strings.ToLower(codec))
-			dump := dumpLogSegments(t, files)
-			if problems := dump.problems(); len(problems) > 0 {
-				t.Errorf("Kafka's tool complains:\n%s", strings.Join(problems, "\n"))
+			files := harness.SegmentFiles(t, suite.Dir(), "dump."+strings.ToLower(codec))
+			dump := harness.DumpLogSegments(t, files)
+			if len(dump.Problems) > 0 {
+				t.Errorf("Kafka's tool complains:\n%s", strings.Join(dump.Problems, "\n"))
 			}
-			if dump.records != rounds*len(lines) || dump.codecs[strings.ToLower(codec)] < dump.batches*9/10 {
+			if dump.Records != rounds*len(lines) || dump.Codecs[strings.ToLower(codec)] < dump.Batches*9/10 {
 				t.Errorf("Kafka's tool read %d records in %d batches of codecs %v, want %d records, nearly all in %s",
-					dump.records, dump.batches, dump.codecs, rounds*len(lines), codec)
+					dump.Records, dump.Batches, dump.Codecs, rounds*len(lines), codec)
 			}
-			if len(files) < 6 || dump.indexEntries == 0 || dump.timeEntries == 0 {
-				t.Errorf("%d files, %d index and %d time index entries: too few to prove anything", len(files), dump.indexEntries, dump.timeEntries)
+			if len(files) < 6 || dump.IndexEntries == 0 || dump.TimeEntries == 0 {
+				t.Errorf("%d files, %d index and %d time index entries: too few to prove anything", len(files), dump.IndexEntries, dump.TimeEntries)
 			}
-			t.Logf("%d files, %d batches, %d records, %d index and %d time index entries", len(files), dump.batches, dump.records, dump.indexEntries, dump.timeEntries)
+			t.Logf("%d files, %d batches, %d records, %d index and %d time index entries", len(files), dump.Batches, dump.Records, dump.IndexEntries, dump.TimeEntries)
 		})
 	}
 	t.Run("damage is found", func(t *testing.T) {
-		findsDamage(t, segmentFiles(t, suite.Dir(), "dump.none"))
+		findsDamage(t, harness.SegmentFiles(t, suite.Dir(), "dump.none"))
 	})
 }
 
@@ -82,92 +77,10 @@ func findsDamage(t *testing.T, files []string) {
 				t.Fatal(err)
 			}
 		}
-		if problems := dumpLogSegments(t, copies).problems(); len(problems) == 0 {
+		if problems := harness.DumpLogSegments(t, copies).Problems; len(problems) == 0 {
 			t.Errorf("a flipped bit in the %s went unnoticed: this test could not fail", extension)
 		}
 	}
-}
-
-// dump is what Kafka's tool printed.
-type dump struct {
-	text                      string
-	failed                    error
-	batches, records          int
-	indexEntries, timeEntries int
-	codecs                    map[string]int
-}
-
-var (
-	batchLine = regexp.MustCompile(`(?m)^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*compresscodec: (\w+) .*isvalid: (true|false)`)
-	indexLine = regexp.MustCompile(`(?m)^offset: \d+ position: \d+`)
-	timeLine  = regexp.MustCompile(`(?m)^timestamp: \d+ offset: \d+`)
-	// complaints are the tool's words for what does not fit. It ends with code 0 all the same.
-	complaints = regexp.MustCompile(`(?im)^.*(mismatch|isvalid: false|out of order|corrupt|exception|could not|is followed by|not .*found|trailing).*$`)
-)
-
-// firstOffset is the tool's word about every segment but a partition's first: it counts from -1, not from the segment's base
-// offset. Where the two numbers are the same, nothing is missing.
-var firstOffset = regexp.MustCompile(`(?m)^Non-consecutive offsets in .*/0*(\d+)\.log\n +-1 is followed by (\d+)\n`)
-
-func dumpLogSegments(t *testing.T, files []string) dump {
-	t.Helper()
-	classPath, err := os.ReadFile(filepath.Join(root, "test", "clients", "java", "target", "classpath"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tool := exec.CommandContext(t.Context(), "java", "-cp", strings.TrimSpace(string(classPath)),
-		"org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", strings.Join(files, ","))
-	out, err := tool.CombinedOutput()
-	text := firstOffset.ReplaceAllStringFunc(string(out), func(complaint string) string {
-		if m := firstOffset.FindStringSubmatch(complaint); m[1] == m[2] {
-			return ""
-		}
-		return complaint
-	})
-	d := dump{text: text, failed: err, codecs: make(map[string]int)}
-	for _, m := range batchLine.FindAllStringSubmatch(d.text, -1) {
-		count, err := strconv.Atoi(m[3])
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.batches++
-		d.records += count
-		d.codecs[m[4]]++
-	}
-	d.indexEntries = len(indexLine.FindAllString(d.text, -1))
-	d.timeEntries = len(timeLine.FindAllString(d.text, -1))
-	return d
-}
-
-// problems are the lines in which the tool complains.
-func (d dump) problems() []string {
-	problems := complaints.FindAllString(d.text, -1)
-	if d.failed != nil {
-		problems = append(problems, d.failed.Error(), d.text)
-	}
-	return problems[:min(len(problems), 20)]
-}
-
-// segmentFiles are the files of a topic's segments, wherever the data directory keeps them.
-func segmentFiles(t *testing.T, dir, topic string) (files []string) {
-	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.Contains(path, string(filepath.Separator)+topic+string(filepath.Separator)) {
-			return err
-		}
-		switch filepath.Ext(path) {
-		case ".log", ".index", ".timeindex":
-			files = append(files, path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatalf("no segments of topic %s below %s", topic, dir)
-	}
-	return files
 }
 
 func post(t *testing.T, target, contentType string, body []byte) {

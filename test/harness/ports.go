@@ -41,7 +41,7 @@ func FreeOffset() (int, error) {
 	taken.Lock()
 	defer taken.Unlock()
 	for range 200 {
-		offset := (1 + rand.IntN(maxOffset/offsetStep-1)) * offsetStep
+		offset := randomOffset()
 		if !taken.offsets[offset] && allFree(offset) {
 			taken.offsets[offset] = true
 			return offset, nil
@@ -49,6 +49,8 @@ func FreeOffset() (int, error) {
 	}
 	return 0, fmt.Errorf("find free ports: none of 200 port offsets below %d has all of %v free", maxOffset, defaultPorts)
 }
+
+func randomOffset() int { return (1 + rand.IntN(maxOffset/offsetStep-1)) * offsetStep }
 
 func allFree(offset int) bool {
 	for _, port := range defaultPorts {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,13 +23,22 @@ type Service struct {
 	http, grpc string
 }
 
-// StartService starts a service on free ports of 127.0.0.1. Each setting is key=value, as --set takes it.
+// StartService starts a service on free ports of 127.0.0.1, below those that the kernel gives to outgoing connections: they are
+// still free when it comes back. Each setting is key=value, as --set takes it.
 func StartService(ctx context.Context, binary, name string, settings ...string) (*Service, error) {
-	s := &Service{binary: binary, name: name, settings: settings, http: "127.0.0.1:0", grpc: "127.0.0.1:0"}
-	if err := s.Start(ctx); err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		offset := randomOffset()
+		s := &Service{binary: binary, name: name, settings: settings,
+			http: "127.0.0.1:" + strconv.Itoa(BrokerHTTP+offset), grpc: "127.0.0.1:" + strconv.Itoa(BrokerGRPC+offset)}
+		err := s.Start(ctx)
+		if err == nil {
+			return s, nil
+		}
+		var exit *ExitError
+		if try == 10 || !errors.As(err, &exit) || !strings.Contains(exit.Output, "the port is in use") {
+			return nil, err
+		}
 	}
-	return s, nil
 }
 
 // RunService is StartService for one test: the service is killed when the test ends, and shows what it printed last where the

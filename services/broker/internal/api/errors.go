@@ -25,7 +25,7 @@ var kinds = []struct {
 	{log.ErrOutOfOrderSequence, errs.Precondition, "OUT_OF_ORDER_SEQUENCE", "send what is missing before it, or take a new producer id", 0},
 	{log.ErrProducerFenced, errs.Precondition, "PRODUCER_FENCED", "a newer epoch of this producer is at work: take a new producer id", 0},
 	{log.ErrNoSpace, errs.Unavailable, "NO_SPACE", "try again when an operator has made room; reads go on", 5 * time.Second},
-	{log.ErrDirFailed, errs.Unavailable, "DIRECTORY_FAILED", "try again; an operator sees the directory in databus directories", time.Second},
+	{log.ErrDirFailed, errs.Unavailable, "DIRECTORY_FAILED", "try again; an operator sees why in databus directory list", time.Second},
 	{log.ErrBusy, errs.Exhausted, "APPEND_BUFFERS_FULL", "try again, slower", time.Second},
 	{log.ErrClosed, errs.Unavailable, "LOG_CLOSED", "try again", time.Second},
 	{log.ErrCorrupt, errs.DataLoss, "DATA_CORRUPT", "check the directory with databus log verify", 0},

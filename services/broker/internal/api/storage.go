@@ -2,7 +2,8 @@ package api
 
 import (
 	"context"
-	"errors"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	brokerv1 "github.com/databus-suite/databus/gen/go/databus/broker/v1"
 	"github.com/databus-suite/databus/internal/errs"
@@ -26,7 +27,7 @@ func (s *storageService) ListDirectories(context.Context, *brokerv1.ListDirector
 func (s *storageService) RestoreDirectory(_ context.Context, req *brokerv1.RestoreDirectoryRequest) (*brokerv1.RestoreDirectoryResponse, error) {
 	if !s.has(req.GetPath()) {
 		return nil, errs.New(errs.NotFound, "DIRECTORY_NOT_FOUND", "the broker has no data directory %q", req.GetPath()).
-			WithField("path").WithNext("use a path that GET /v1/directories lists")
+			WithField("path").WithNext("use a path that databus directory list shows")
 	}
 	if err := s.log.RestoreDir(req.GetPath()); err != nil {
 		return nil, errs.New(errs.Precondition, "DIRECTORY_FAILED", "restore directory %s: it does not work yet", req.GetPath()).
@@ -49,16 +50,21 @@ func (s *storageService) has(path string) bool {
 	return false
 }
 
+// fullBelow is how many bytes must be left for a directory not to be called full: those of one large batch.
+const fullBelow = 1 << 20
+
 func directory(d log.DirStatus) *brokerv1.Directory {
 	out := &brokerv1.Directory{
 		Path: d.Path, State: brokerv1.DirectoryState_DIRECTORY_STATE_HEALTHY,
 		FreeBytes: int64(d.Free), TotalBytes: int64(d.Total), //nolint:gosec // no disk has 2^63 bytes
+		Segments: int64(d.Segments),
 	}
-	if d.Err != nil {
+	switch {
+	case d.Err != nil:
 		out.State, out.Error = brokerv1.DirectoryState_DIRECTORY_STATE_FENCED, d.Err.Error()
-		if errors.Is(d.Err, log.ErrNoSpace) {
-			out.State = brokerv1.DirectoryState_DIRECTORY_STATE_FULL
-		}
+		out.FenceTime = timestamppb.New(d.Since)
+	case d.Free < fullBelow:
+		out.State = brokerv1.DirectoryState_DIRECTORY_STATE_FULL
 	}
 	return out
 }

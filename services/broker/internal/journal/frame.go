@@ -145,24 +145,29 @@ func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var last uint64
-	for i := range j.files {
-		f := &j.files[i]
-		if i > 0 && f.first != last+1 {
-			// A file is begun only after every flush before it was acknowledged.
-			return fmt.Errorf("%w: flushes %d to %d are missing before %s", ErrCorrupt, last+1, f.first-1, f.name)
-		}
+	var used []file
+	for _, f := range j.files {
 		b, err := j.readAndSync(f.name)
 		if err != nil {
 			return fmt.Errorf("replay journal: %w", err)
 		}
+		if len(used) > 0 && f.first <= last && !findFrame(b, f.first, f.first, 0) {
+			j.spares = append(j.spares, f.name) // begun without room for its name: the file before it went on
+			continue
+		}
+		if len(used) > 0 && f.first != last+1 {
+			// A file is begun only after every flush before it was acknowledged.
+			return fmt.Errorf("%w: flushes %d to %d are missing before %s", ErrCorrupt, last+1, f.first-1, f.name)
+		}
 		f.size = int64(len(b))
-		next, err := replayFile(b, *f, fn)
+		next, err := replayFile(b, f, fn)
 		if err != nil {
 			return err
 		}
 		last = next - 1
+		used = append(used, f)
 	}
-	if len(j.files) > 0 {
+	if j.files = used; len(used) > 0 {
 		j.seq = last
 	}
 	return nil

@@ -24,23 +24,27 @@ func (e *Entry) Size() int {
 	return n
 }
 
-// Journal keeps flushes until they are trimmed. Append, Read, Trim and Size may run concurrently; Replay must have
-// returned before the first Append. The owner closes it.
+// Journal keeps flushes until they are trimmed. Append, Read, Trim, Size and Close may run concurrently; Replay must have
+// returned before the first Append. The owner closes it. Package journaltest holds an implementation to what is said here.
 type Journal interface {
-	// Append makes the entries durable, all or none of them, and returns the flush's sequence number. It does
-	// not keep the entries. After an error that is no ErrFull the journal refuses every further Append.
+	// Append makes the entries durable, all or none of them, and returns the flush's sequence number, which grows from flush to
+	// flush, through restarts too. It does not keep the entries or their batches. An error that matches ErrFull leaves the journal
+	// usable; after any other, which matches ErrFailed or ErrClosed, every further Append fails. A flush that was refused may be
+	// replayed only if nothing was appended after it.
 	Append(entries []Entry) (seq uint64, err error)
 	// Replay passes every entry that is not trimmed, in the order in which it was appended. The entry and its
-	// batches are valid only during the call. A flush that was never acknowledged may be missing; if one that was
-	// acknowledged can not be read, Replay returns an error that matches ErrCorrupt.
+	// batches are valid only during the call. An error of fn ends it and is returned, wrapped. What it passed is durable. A flush that
+	// was never acknowledged may be missing; if one that was acknowledged can not be read, Replay returns an error that matches
+	// ErrCorrupt.
 	Replay(fn func(seq uint64, e Entry) error) error
 	// Read passes what was appended and is not trimmed as Replay does, at any time; other calls wait for it. It works
 	// after a failed Append too, as far as what was appended before can be read.
 	Read(fn func(seq uint64, e Entry) error) error
-	// Trim says that flushes up to and including seq are not needed any more. They may be kept.
+	// Trim says that flushes up to and including seq are not needed any more. They may be kept; those after it are.
 	Trim(seq uint64) error
 	// Size is how many bytes are kept because they are not trimmed.
 	Size() int64
+	// Close trims nothing. It may be called more than once.
 	Close() error
 }
 

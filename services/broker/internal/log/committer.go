@@ -262,11 +262,11 @@ func (p *Partition) fitting() (entries []*entry, n int) {
 
 // needsSegment says whether the next write goes to another segment; mu is held.
 func (p *Partition) needsSegment() bool {
-	if p.broken || p.gaps && !p.gapsKnown {
+	if p.broken || p.unnamed || p.gaps && !p.gapsKnown {
 		return true
 	}
 	if p.written.pos == 0 || p.err != nil {
-		return p.roll && p.err == nil && p.written.pos > 0
+		return p.err == nil && p.roll && len(p.avoid) > 0
 	}
 	if p.roll {
 		return true
@@ -323,7 +323,7 @@ func (c *committer) write(p *Partition) *item {
 // wrote accounts for a write that succeeded.
 func (c *committer) wrote(p *Partition, it *item, size int64) *item {
 	p.mu.Lock()
-	p.writing, p.taken = false, nil
+	p.writing, p.taken, p.avoid = false, nil, nil
 	p.written = it.to
 	p.wroteSum += size
 	p.sinceCk += size
@@ -428,7 +428,7 @@ func (c *committer) writeFailed(p *Partition, it *item, err error) {
 		return
 	}
 	p.avoid = append(p.avoid, it.seg.Dir)
-	if p.written.pos > 0 && len(p.avoid) < len(c.log.committers) {
+	if len(p.avoid) < len(c.log.committers) {
 		p.roll = true // another directory may have room
 		p.requeueLocked()
 		p.mu.Unlock()
@@ -439,7 +439,7 @@ func (c *committer) writeFailed(p *Partition, it *item, err error) {
 
 // outOfSpace answers what is pending with ErrNoSpace; mu is held and let go. The next append tries again by itself.
 func (c *committer) outOfSpace(p *Partition, err error) {
-	p.avoid = nil
+	p.avoid, p.roll = nil, false
 	p.reclaim()
 	failed := p.unwind(fmt.Errorf("%w: %w; free space or add a data directory", ErrNoSpace, err), p.closing)
 	if len(p.pending) > 0 {

@@ -130,6 +130,46 @@ func TestFailedSyncMoves(t *testing.T) {
 	}
 }
 
+// TestEmptySegmentMoves: what goes on where an empty segment's directory failed, or is full, is found again.
+func TestEmptySegmentMoves(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
+		mem := vfstest.NewMem()
+		fs := vfstest.NewFault(mem)
+		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, JournalBytes: -1}
+		p := testPartition(t, testLog(t, cfg), 0, PartitionConfig{})
+		full := activePath(p)
+		heal := failing(fs, cause, full[:2]+"/topics", vfstest.OpWrite)
+		mustAppend(t, p, AppendOptions{}, "moved")
+		if activePath(p) == full {
+			t.Fatalf("%v: the partition did not move", cause)
+		}
+		heal()
+		l2 := testLog(t, Config{Dirs: cfg.Dirs, FS: mem.Crash(nothingLeft())})
+		compare(t, map[int64]string{0: "moved"}, readAll(t, testPartition(t, l2, 0, PartitionConfig{})))
+	}
+}
+
+// TestFullBesideFailed: where one directory failed and the other is full, what is missing is room, and it passes by itself.
+func TestFullBesideFailed(t *testing.T) {
+	t.Parallel()
+	fs := vfstest.NewFault(vfstest.NewMem())
+	l := testLog(t, Config{Dirs: []string{"/a", "/b"}, FS: fs})
+	p := testPartition(t, l, 0, PartitionConfig{})
+	mustAppend(t, p, AppendOptions{}, "a")
+	l.dirFailed(p.active().Dir, syscall.EIO)
+	mustAppend(t, p, AppendOptions{}, "b")
+	heal := failing(fs, syscall.ENOSPC, ".log", vfstest.OpWrite)
+	for range 3 {
+		if _, err := p.Append(t.Context(), batch(1, "refused"), AppendOptions{}); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("append: %v", err)
+		}
+	}
+	heal()
+	mustAppend(t, p, AppendOptions{}, "c")
+	compare(t, map[int64]string{0: "a", 1: "b", 2: "c"}, readAll(t, p))
+}
+
 func TestOnlyDirectoryFailsAndComesBack(t *testing.T) {
 	t.Parallel()
 	mem := vfstest.NewMem()
@@ -358,5 +398,40 @@ func TestDeleteRecordsWhileTheDirectoryIsGone(t *testing.T) {
 	l2 := testLog(t, Config{Dirs: []string{"/a"}, FS: mem.Crash(nothingLeft())})
 	if got := readAll(t, testPartition(t, l2, 0, PartitionConfig{})); len(got) != 5 || got[15] != "15" {
 		t.Errorf("after a loss of power: %v", got)
+	}
+}
+
+// TestNoRoomForTheCheckpoint: nothing is written to a segment that no checkpoint names, however long there is no room for one.
+func TestNoRoomForTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	mem := vfstest.NewMem()
+	fs := vfstest.NewFault(mem)
+	l := testLog(t, Config{Dirs: []string{"/a"}, FS: fs, JournalBytes: -1})
+	p := testPartition(t, l, 0, PartitionConfig{SegmentBytes: 200})
+	mustAppend(t, p, AppendOptions{}, strings.Repeat("a", 100))
+	heal := failing(fs, syscall.ENOSPC, "checkpoint.", vfstest.OpWrite)
+	for range 3 {
+		if _, err := p.Append(t.Context(), batch(1, strings.Repeat("b", 100)), AppendOptions{}); !errors.Is(err, ErrNoSpace) {
+			t.Errorf("append: %v", err)
+		}
+	}
+	heal()
+	if r := mustAppend(t, p, AppendOptions{}, "c"); r.BaseOffset != 1 {
+		t.Errorf("append: %+v", r)
+	}
+	if p.unnamed {
+		t.Error("no checkpoint names the segment that is written to")
+	}
+}
+
+// TestRenewForNothing: a partition that no longer needs a new segment when its turn comes keeps the one that it has.
+func TestRenewForNothing(t *testing.T) {
+	t.Parallel()
+	p := testPartition(t, testLog(t, Config{Dirs: []string{t.TempDir(), t.TempDir()}}), 0, PartitionConfig{})
+	before := activePath(p)
+	p.com.call(p.renew)
+	mustAppend(t, p, AppendOptions{}, "a")
+	if activePath(p) != before {
+		t.Error("the partition moved")
 	}
 }

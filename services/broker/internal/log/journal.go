@@ -3,6 +3,7 @@ package log
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,9 @@ func (l *Log) openJournal() error {
 func journalPath(dir string) string { return filepath.Join(dir, "journal") }
 
 func (l *Log) openLocal(path string) (*journal.Local, error) {
+	if _, err := l.cfg.FS.Stat(store.DirFile(filepath.Dir(path))); err != nil { // nothing is made where a disk is not mounted any more
+		return nil, fmt.Errorf("open journal: %w: %w", store.ErrMissingDir, err)
+	}
 	return journal.OpenLocal(path, journal.Options{FS: l.cfg.FS, FileBytes: max(l.cfg.JournalBytes/8, 1<<20)})
 }
 

@@ -44,13 +44,18 @@ func (p *Partition) checkpoint() error {
 	p.ckDone = at
 	p.mu.Lock()
 	p.gapsKnown = p.gapsKnown || c.gaps
+	p.unnamed = p.unnamed && p.active() != seg
 	p.mu.Unlock()
 	return nil
 }
 
 func (p *Partition) save(c *checkpoint, seg store.Segment, at mark) error {
 	if at.pos > 0 {
-		if err := errors.Join(seg.Sync(), seg.FlushIndexes()); err != nil {
+		if err := seg.Sync(); err != nil {
+			return err
+		}
+		// Without room the entries stay in memory: a recovery reads from the last one in the file on.
+		if err := seg.FlushIndexes(); err != nil && !isNoSpace(err) {
 			return err
 		}
 	}
@@ -103,8 +108,9 @@ type keeper struct {
 	parts []*Partition
 }
 
-// probeInterval is how often the data directories are looked at.
-const probeInterval = time.Second
+// probeInterval is how often the data directories are looked at: until one that is gone is noticed, what is written there
+// succeeds.
+const probeInterval = 250 * time.Millisecond
 
 func newKeeper(l *Log) *keeper {
 	k := &keeper{log: l, wake: make(chan struct{}, 1), stop: make(chan struct{})}

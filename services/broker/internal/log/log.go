@@ -24,7 +24,10 @@ import (
 )
 
 // DirStatus is what is known of one data directory.
-type DirStatus = store.DirStatus
+type DirStatus struct {
+	store.DirStatus
+	Segments int
+}
 
 type name struct {
 	topic     string
@@ -213,7 +216,21 @@ func (l *Log) Topics() []Topic {
 }
 
 // Dirs reports on the data directories.
-func (l *Log) Dirs() []DirStatus { return l.store.Dirs() }
+func (l *Log) Dirs() []DirStatus {
+	segments := make(map[store.ID]int)
+	for _, p := range l.partitions() {
+		p.mu.Lock()
+		for _, s := range p.segs {
+			segments[s.Dir]++
+		}
+		p.mu.Unlock()
+	}
+	var out []DirStatus
+	for _, d := range l.store.Dirs() {
+		out = append(out, DirStatus{d, segments[d.ID]})
+	}
+	return out
+}
 
 func (l *Log) stripe(topic string, partition int32) *sync.Mutex {
 	h := uint32(partition)
@@ -271,6 +288,7 @@ func (l *Log) create(k store.Key, cfg PartitionConfig) (*Partition, error) {
 		return nil, p.errorf("create", diskError(err))
 	}
 	p.begin(seg, mark{})
+	p.com = l.committers[seg.Dir]
 	if err := p.Checkpoint(); err != nil {
 		return nil, p.errorf("create", diskError(err))
 	}

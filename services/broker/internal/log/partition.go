@@ -47,15 +47,16 @@ type Partition struct {
 	next       int64
 
 	com      *committer
-	queued   bool     // in the committer's list
-	writing  bool     // the committer uses the active segment outside of mu
-	inflight int      // groups in the committer's sync stage that hold entries of this partition
-	pending  []*entry // wait to be written
-	taken    []*entry // being written
-	requeue  []*entry // written, but the sync failed: to be written again elsewhere
-	broken   bool     // the active segment's directory failed: move before the next write
-	roll     bool     // start a new segment before the next write
-	avoid    []store.ID
+	queued   bool         // in the committer's list
+	writing  bool         // the committer uses the active segment outside of mu
+	inflight int          // groups in the committer's sync stage that hold entries of this partition
+	pending  []*entry     // wait to be written
+	taken    []*entry     // being written
+	requeue  []*entry     // written, but the sync failed: to be written again elsewhere
+	broken   bool         // the active segment's directory failed: move before the next write
+	unnamed  bool         // no checkpoint names the active segment: save one before the next write
+	roll     bool         // start a new segment before the next write
+	avoid    []store.ID   // were full since the last write that succeeded
 	stray    []store.Stub // found at open and not wanted; removed once a checkpoint says so
 
 	journaled bool // in the log's list of partitions whose journaled bytes are not synced

@@ -68,7 +68,7 @@ func (l *Log) recover(ctx context.Context) error {
 // fail takes a partition that can not be opened out of use.
 func (p *Partition) fail(err error) {
 	p.log.cfg.Logger.Error("partition can not be opened", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("err", err))
-	p.err = err
+	p.err = diskError(err)
 	p.segs = nil
 }
 
@@ -308,6 +308,10 @@ func (p *Partition) settle() error {
 		return nil
 	}
 	if err := p.Checkpoint(); err != nil {
+		if isNoSpace(err) {
+			p.log.cfg.Logger.Warn("no space for a checkpoint", slog.Any("topic", p.key.Topic), slog.Any("partition", p.key.Partition), slog.Any("err", err))
+			return nil // what is in the segments is durable, and found again without it
+		}
 		return err
 	}
 	// Only now: the checkpoint that does not name them may have been on its way to the disk when the process died, and

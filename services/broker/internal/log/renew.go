@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"syscall"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
@@ -14,12 +16,12 @@ import (
 // failed. Only its committer calls it, with nothing of the partition in the sync stage.
 func (p *Partition) renew() {
 	p.mu.Lock()
-	if p.closed || p.err != nil {
+	if p.closed || p.err != nil || !p.needsSegment() { // a checkpoint may have come in between
 		p.mu.Unlock()
 		return
 	}
-	broken := p.broken
-	gaps := p.gaps && !p.gapsKnown
+	broken, active := p.broken, p.active()
+	gaps, unnamed := p.gaps && !p.gapsKnown, p.unnamed
 	p.metaDirty = p.metaDirty || gaps
 	p.writing = true // the old segment's file stays as it is
 	p.mu.Unlock()
@@ -27,15 +29,19 @@ func (p *Partition) renew() {
 	switch {
 	case broken:
 		err = p.relocate()
-	case gaps: // a recovery must know before it finds one
-		if err = p.Checkpoint(); err != nil && !isNoSpace(err) {
-			p.log.dirFailed(p.active().Dir, err)
+	case gaps, unnamed: // a recovery must know before it finds one
+		if err = p.checkpointOr(active); isNoSpace(err) && unnamed {
+			p.mu.Lock()
+			p.avoid = append(p.avoid, active.Dir)
+			p.mu.Unlock()
+			err = p.rollOver()
 		}
 	default:
 		err = p.rollOver()
 	}
 	p.mu.Lock()
 	p.writing = false
+	p.com = p.log.committers[p.active().Dir] // only now: until the new segment is named nobody may write to it
 	if err == nil {
 		p.mu.Unlock()
 		return
@@ -68,6 +74,10 @@ func (p *Partition) rollOver() error {
 	p.mu.Lock()
 	old, end, avoid := p.active(), p.written, p.avoid
 	p.mu.Unlock()
+	empty := end.pos == 0 // its directory is full: the new one, which has the same name, takes its place
+	if empty && !slices.Contains(avoid, old.Dir) {
+		avoid = append(slices.Clone(avoid), old.Dir)
+	}
 	if err := old.Seal(); err != nil {
 		p.log.dirFailed(old.Dir, err)
 		return err
@@ -81,19 +91,29 @@ func (p *Partition) rollOver() error {
 		return err
 	}
 	p.mu.Lock()
+	if empty {
+		p.segs = p.segs[:len(p.segs)-1]
+	}
 	p.begin(seg, mark{offset: end.offset})
 	p.raise(p.written)
 	p.mu.Unlock()
-	return p.checkpointOr(seg)
+	if err := p.checkpointOr(seg); err != nil || !empty {
+		return err
+	}
+	_ = old.Remove() // a recovery finds what is left of it
+	return nil
 }
 
-// create makes a segment in a healthy directory with room, trying one after the other.
+// create makes a segment in a healthy directory with room, trying one after the other; those to avoid are full.
 func (p *Partition) create(base int64, avoid []store.ID) (store.Segment, error) {
 	p.mu.Lock()
 	o := p.segmentOptions()
 	p.mu.Unlock()
 	avoid = append([]store.ID(nil), avoid...)
 	var full error
+	if len(avoid) > 0 {
+		full = syscall.ENOSPC
+	}
 	for {
 		seg, err := p.log.store.Create(p.key, base, o, avoid...)
 		switch {
@@ -118,8 +138,8 @@ func (p *Partition) begin(seg store.Segment, at mark) {
 	p.segs = append(p.segs[:len(p.segs):len(p.segs)], seg)
 	p.written, p.synced, p.durable = at, at, at.offset
 	p.created = p.nowMillis()
-	p.roll, p.broken, p.avoid = false, false, nil
-	p.com = p.log.committers[seg.Dir]
+	p.metaDirty, p.unnamed = true, true // wherever its first offset lies
+	p.roll, p.broken = false, false
 }
 
 // checkpointOr saves a checkpoint that names the new segment. Without it a recovery would not know the segment.

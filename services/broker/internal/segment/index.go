@@ -75,12 +75,21 @@ func (t *table) search(files *vfs.Files, name string, before func(e []byte) bool
 	return append([]byte(nil), b...), nil
 }
 
+// acquire opens the file, and makes one that may be missing: there was no room for it, or it holds nothing yet.
+func (t *table) acquire(files *vfs.Files, name string) (*vfs.Handle, error) {
+	h, err := files.Acquire(name)
+	if errors.Is(err, os.ErrNotExist) && t.stored == 0 {
+		h, err = files.Create(name)
+	}
+	return h, err
+}
+
 // store writes the entries in memory to the file, without a sync.
 func (t *table) store(files *vfs.Files, name string) error {
 	if len(t.tail) == 0 {
 		return nil
 	}
-	h, err := files.Acquire(name)
+	h, err := t.acquire(files, name)
 	if err != nil {
 		return err
 	}
@@ -115,10 +124,7 @@ func (t *table) cut(files *vfs.Files, name string, n int64) error {
 // clear drops every entry; a missing file is made.
 func (t *table) clear(files *vfs.Files, name string) error {
 	t.stored, t.tail = 0, nil
-	h, err := files.Acquire(name)
-	if errors.Is(err, os.ErrNotExist) {
-		h, err = files.Create(name)
-	}
+	h, err := t.acquire(files, name)
 	if err != nil {
 		return err
 	}

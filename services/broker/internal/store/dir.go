@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/databus-suite/databus/internal/vfs"
 )
@@ -24,13 +25,14 @@ var checkpointNames = [2]string{"checkpoint.a", "checkpoint.b"}
 
 func isCheckpoint(name string) bool { return name == checkpointNames[0] || name == checkpointNames[1] }
 
-// dataDir is one data directory. id and path never change; err is guarded by FS.mu.
+// dataDir is one data directory. id and path never change; err and since are guarded by FS.mu.
 type dataDir struct {
-	path string
-	id   ID
-	lock io.Closer
-	err  error
-	file *dirFile
+	path  string
+	id    ID
+	lock  io.Closer
+	err   error
+	since time.Time
+	file  *dirFile
 }
 
 // dirFile is what a data directory says of itself and its siblings, so that a disk that is not mounted is

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/databus-suite/databus/internal/vfs"
 	"github.com/databus-suite/databus/services/broker/internal/segment"
@@ -21,6 +22,10 @@ const (
 	topicsName = "topics"
 	trashName  = "trash"
 	lockName   = ".lock"
+	// roomNeeded is how many bytes a directory has left that takes new segments while another one could.
+	roomNeeded = 1 << 20
+	// checkpointReserve is how many bytes of each checkpoint file there is always room for: a block.
+	checkpointReserve = 4096
 )
 
 // FS is a Store in one or more data directories. A new segment goes to a random healthy one.
@@ -223,11 +228,11 @@ func (s *FS) Create(k Key, base int64, o segment.Options, avoid ...ID) (Segment,
 	return Segment{Segment: seg, Dir: d.id}, err
 }
 
-// pick chooses a healthy directory at random.
+// pick chooses a healthy directory at random, of those with room where there are any.
 func (s *FS) pick(avoid []ID) (*dataDir, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var healthy []*dataDir
+	var healthy, roomy []*dataDir
 	var errs []error
 	for _, d := range s.dirs {
 		switch {
@@ -235,7 +240,13 @@ func (s *FS) pick(avoid []ID) (*dataDir, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", d.path, d.err))
 		case !slices.Contains(avoid, d.id):
 			healthy = append(healthy, d)
+			if free, _, err := s.fs.Free(d.path); err == nil && free >= roomNeeded {
+				roomy = append(roomy, d)
+			}
 		}
+	}
+	if len(roomy) > 0 {
+		return roomy[rand.IntN(len(roomy))], nil
 	}
 	if len(healthy) == 0 {
 		return nil, errors.Join(append([]error{ErrNoDir}, errs...)...)
@@ -253,6 +264,9 @@ func (s *FS) prepare(d *dataDir, k Key) error {
 	if ok {
 		return nil
 	}
+	if _, err := s.fs.Stat(DirFile(d.path)); err != nil { // nothing is made where a disk is not mounted any more
+		return fmt.Errorf("%w: %w", ErrMissingDir, err)
+	}
 	if err := s.fs.MkdirAll(dir); err != nil {
 		return err
 	}
@@ -266,6 +280,9 @@ func (s *FS) prepare(d *dataDir, k Key) error {
 		f, err := s.fs.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE)
 		if err != nil {
 			return err
+		}
+		if isCheckpoint(name) {
+			_ = f.Preallocate(0, checkpointReserve) // a full disk must not refuse the checkpoint that lets records go
 		}
 		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return err
@@ -324,10 +341,11 @@ func (s *FS) DeletePartition(k Key) error {
 	var errs []error
 	for _, d := range s.dirs {
 		dir := d.partition(k)
-		if id, err := s.topicID(dir); err != nil || id != k.ID {
-			continue // not there, or another topic of the same name
+		id, err := s.topicID(dir)
+		if err == nil && id == k.ID { // else it is not there, or another topic of the same name
+			err = s.toTrash(d, k, dir)
 		}
-		if err := s.toTrash(d, k, dir); err != nil {
+		if err != nil {
 			errs = append(errs, fmt.Errorf("delete %s: %w", k, err))
 		}
 	}
@@ -361,7 +379,7 @@ func (s *FS) Fail(id ID, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d, err := s.dir(id); err == nil && d.err == nil {
-		d.err = cause
+		d.err, d.since = cause, time.Now()
 	}
 }
 
@@ -376,7 +394,7 @@ func (s *FS) Restore(path string) (ID, error) {
 		if err := s.probe(d); err != nil {
 			return d.id, fmt.Errorf("restore data directory %s: %w; repair the disk and try again", path, err)
 		}
-		d.err = nil
+		d.err, d.since = nil, time.Time{}
 		for dir := range s.ready {
 			if rel, err := filepath.Rel(d.path, dir); err == nil && filepath.IsLocal(rel) {
 				delete(s.ready, dir)
@@ -409,7 +427,7 @@ func (s *FS) Dirs() []DirStatus {
 	defer s.mu.Unlock()
 	out := make([]DirStatus, 0, len(s.dirs))
 	for _, d := range s.dirs {
-		st := DirStatus{Path: d.path, ID: d.id, Err: d.err}
+		st := DirStatus{Path: d.path, ID: d.id, Err: d.err, Since: d.since}
 		st.Free, st.Total, _ = s.fs.Free(d.path)
 		out = append(out, st)
 	}
