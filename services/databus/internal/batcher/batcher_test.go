@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/databus-suite/databus/internal/recordbatch"
 )
@@ -341,48 +339,6 @@ func TestForgottenProducerGetsANewIdentity(t *testing.T) {
 	})
 }
 
-// TestPartitionGone: what is bound to a partition that the topic has lost goes to another one, in order and as another producer, but
-// not while some of it may be in the log; and back once the topic has grown.
-func TestPartitionGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := setup(t, options(func(o *Options) { o.MaxMessages = 2 }))
-		x.append(x.topic, 3, 8)
-		l := x.topic.Lane(3)
-		a, b := x.sink.take(), x.sink.take()
-		old := header(t, a).ProducerID
-		l.Lost(a, errors.New("broken"))
-		if l.Resize(2) {
-			t.Fatal("the lane moved while a batch of it may be in the log")
-		}
-		l.Refused(b, Gone, errors.New("no such partition"))
-		if !l.Resize(2) || l.Partition() != 1 {
-			t.Fatalf("the lane sends to %d, want 1", l.Partition())
-		}
-		pass(time.Second)
-		for i := range 2 {
-			got := x.sink.take()
-			h := header(t, got)
-			if got != []*Batch{a, b}[i] || got.Partition() != 1 || h.ProducerID == old || h.BaseSequence != int32(i*2) {
-				t.Fatalf("batch %d: partition %d, producer %d (before %d), sequence %d", i, got.Partition(), h.ProducerID, old, h.BaseSequence)
-			}
-		}
-		if l.Resize(4) {
-			t.Fatal("the lane moved with batches in flight")
-		}
-		if c := x.sink.take(); c != nil {
-			t.Fatalf("%v was sent before what is in the other partition is answered", values(t, c))
-		}
-		l.Acked(a, 0, 0)
-		l.Acked(b, 2, 0)
-		if !l.Resize(4) {
-			t.Fatal("the lane did not go back")
-		}
-		if c := x.sink.take(); c.Partition() != 3 || fmt.Sprint(values(t, c)) != "[4 5]" || header(t, c).BaseSequence != 0 {
-			t.Fatalf("%v in partition %d", values(t, c), c.Partition())
-		}
-	})
-}
-
 func TestFatalRefusalAnswersAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.MaxMessages = 1 }))
@@ -519,41 +475,6 @@ func TestStickyMovesOnWhenTheBatchIsClosed(t *testing.T) {
 	})
 }
 
-// TestForgottenTopics: a topic is forgotten only while nothing of it is under way, its lanes go once nobody uses them, and whoever had
-// asked for it before still gets through.
-func TestForgottenTopics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := setup(t, options())
-		x.append(x.topic, 0, 1)
-		if x.gen.Forget("t") {
-			t.Fatal("forgotten with an open batch")
-		}
-		pass(time.Second)
-		b := x.sink.take()
-		if x.gen.Forget("t") {
-			t.Fatal("forgotten with a batch in flight")
-		}
-		b.Acked(0, 0)
-		if !x.gen.Forget("t") || len(x.gen.Topics()) != 0 || len(x.Lanes()) != 0 {
-			t.Fatalf("%d topics and %d lanes are left", len(x.gen.Topics()), len(x.Lanes()))
-		}
-		for p := range int32(2) { // of one that was used, and of one that was not
-			x.append(x.topic, p, 1)
-			pass(time.Second)
-			if got := x.sink.take(); got.Partition() != p || fmt.Sprint(values(t, got)) != fmt.Sprint([]int32{p + 1}) {
-				t.Fatalf("%v in partition %d", values(t, got), got.Partition())
-			} else if got.Acked(0, 0); len(x.Lanes()) != int(p)+1 {
-				t.Fatalf("%d lanes", len(x.Lanes()))
-			}
-		}
-		x.append(x.topic, 1, 1)
-		x.gen.Retire()
-		if x.sink.take().Acked(0, 0); len(x.Lanes()) != 0 {
-			t.Fatalf("%d lanes are left of a generation that is drained", len(x.Lanes()))
-		}
-	})
-}
-
 func TestDrainAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := setup(t, options(func(o *Options) { o.Linger = time.Hour }))
@@ -572,116 +493,4 @@ func TestDrainAndClose(t *testing.T) {
 			t.Errorf("%d bytes given back", x.owner.resolved)
 		}
 	})
-}
-
-// TestLaneModel drives lanes against a broker that loses answers, refuses, forgets producers and breaks streams at random. In
-// the end every partition holds every message once and in order.
-func TestLaneModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		seed := rapid.Uint64().Draw(rt, "seed")
-		synctest.Test(t, func(t *testing.T) { runModel(t, seed) })
-	})
-}
-
-// partitionModel keeps Kafka's rules for idempotent producers.
-type partitionModel struct {
-	log  []string
-	id   int64
-	last [][3]int64 // first, next, base
-}
-
-func (p *partitionModel) append(h recordbatch.Header, values []string) (int64, Refusal, bool) {
-	if h.ProducerID != p.id {
-		p.id, p.last = h.ProducerID, nil
-	}
-	next := int64(h.BaseSequence) + int64(h.Count)
-	for _, a := range p.last {
-		if a[0] == int64(h.BaseSequence) && a[1] == next {
-			return a[2], 0, true
-		}
-	}
-	want := int64(0)
-	if n := len(p.last); n > 0 {
-		want = p.last[n-1][1]
-	}
-	if int64(h.BaseSequence) != want {
-		return 0, OutOfOrder, false
-	}
-	base := int64(len(p.log))
-	p.log = append(p.log, values...)
-	p.last = append(p.last, [3]int64{want, next, base})
-	if len(p.last) > Window {
-		p.last = p.last[1:]
-	}
-	return base, 0, true
-}
-
-func runModel(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	x := setup(t, options(func(o *Options) { o.MaxMessages, o.Deadline = 3, 0 }))
-	var parts [4]partitionModel
-	var pipe []*Batch // sent, not processed: the stream
-	const messages = 120
-	counts := [4]int{}
-	for x.sent < messages || x.owner.answered < messages {
-		switch n := rng.IntN(12); {
-		case n < 4 && x.sent < messages:
-			p := int32(rng.IntN(4))
-			counts[p]++
-			x.append(x.topic, p, 1)
-		case n < 8:
-			if b := x.sink.take(); b != nil {
-				if _, err := b.Bytes(); err != nil {
-					t.Fatal(err)
-				}
-				pipe = append(pipe, b)
-			}
-		case n < 10 && len(pipe) > 0:
-			b := pipe[0]
-			pipe = pipe[1:]
-			if rng.IntN(6) == 0 {
-				b.Lane().Refused(b, Retry, errors.New("busy"))
-				break
-			}
-			base, r, ok := parts[b.Partition()].append(header(t, b), values(t, b))
-			if ok {
-				b.Lane().Acked(b, base, 0)
-			} else {
-				b.Lane().Refused(b, r, errors.New("out of order"))
-			}
-		case n == 10 && rng.IntN(4) == 0:
-			// The stream breaks; some of it arrives all the same, in order.
-			for i, b := range pipe {
-				if i < len(pipe)/2 {
-					parts[b.Partition()].append(header(t, b), values(t, b))
-				}
-			}
-			for _, b := range pipe {
-				b.Lane().Lost(b, errors.New("broken"))
-			}
-			pipe = nil
-		default:
-			pass(time.Duration(rng.IntN(100)) * time.Millisecond)
-		}
-	}
-	for p := range parts {
-		if len(parts[p].log) != counts[p] || !slices.IsSortedFunc(parts[p].log, func(a, b string) int {
-			return len(a)*1000 - len(b)*1000 + compare(a, b)
-		}) {
-			t.Fatalf("partition %d: %d messages, want %d: %v", p, len(parts[p].log), counts[p], parts[p].log)
-		}
-	}
-	if x.owner.resolved != messages {
-		t.Fatalf("%d bytes given back, want %d", x.owner.resolved, messages)
-	}
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
