@@ -45,6 +45,7 @@ type conn struct {
 	large      *[maxPlain]byte // nil while small is enough
 	buf        []byte          // small or large
 	begin, end int             // of what was read and not served yet
+	trimmed    int             // bytes before the next request
 	head       head
 	body       body
 	answer     answer
@@ -73,6 +74,9 @@ func (c *conn) serve() {
 		c.server.remove(c, handed)
 	}()
 	for {
+		if !c.trim() {
+			return
+		}
 		size, length, v := c.head.read(c.ctx, c.buf[c.begin:c.end], c.server.routes)
 		whole := size + length
 		switch {
@@ -93,12 +97,29 @@ func (c *conn) serve() {
 	}
 }
 
+// trim passes over the line ends that old callers send after a body, as many as net/http does.
+func (c *conn) trim() bool {
+	if !c.known || c.begin == c.end {
+		return true
+	}
+	for c.begin < c.end && c.trimmed < least && (c.buf[c.begin] == '\r' || c.buf[c.begin] == '\n') {
+		c.begin++
+		c.trimmed++
+	}
+	if c.begin < c.end {
+		return true
+	}
+	c.free()
+	return c.set(idle)
+}
+
 // serveOne answers the request at begin; false: it was the last one.
 func (c *conn) serveOne(size, length int) bool {
 	if !c.known {
 		c.known = true
 		c.server.note(c.net, http.StateActive)
 	}
+	c.trimmed = 0
 	from := c.begin + size
 	c.begin = from + length
 	r := c.head.request
