@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func createAfterDeath(t *testing.T, open Open) {
 func checkpointSurvives(t *testing.T, open Open) {
 	k := key("t", 1, 0)
 	text := func(generation uint64) string {
-		return fmt.Sprintf("%d:%s;", generation, strings.Repeat(fmt.Sprint(generation), int(3000*(1+generation*7%4)))) //nolint:gosec // small
+		return fmt.Sprintf("%d:%s;", generation, strings.Repeat(strconv.FormatUint(generation, 10), int(3000*(1+generation*7%4)))) //nolint:gosec // small
 	}
 	for last := uint64(1); last < 6; last++ {
 		eachStep(t, open, func(b *bed) {
