@@ -49,8 +49,11 @@ func (p *Partition) checkpoint() error {
 }
 
 func (p *Partition) save(c *checkpoint, seg store.Segment, at mark) error {
+	p.mu.Lock()
+	from := p.synced.pos
+	p.mu.Unlock()
 	if at.pos > 0 {
-		if err := errors.Join(seg.Sync(), seg.FlushIndexes()); err != nil {
+		if err := errors.Join(seg.SyncSlowly(from, at.pos), seg.FlushIndexes()); err != nil {
 			return err
 		}
 	}
