@@ -23,10 +23,27 @@ const maxIOV = 1024
 
 func (OS) OpenFile(name string, flag int) (File, error) {
 	f, err := os.OpenFile(name, flag, 0o644)
+	if err == nil && flag&Direct != 0 && !alignEnough(f) {
+		err = errors.Join(f.Close(), unix.EINVAL)
+	}
+	if flag&Direct != 0 && errors.Is(err, unix.EINVAL) { // the file system can not
+		f, err = os.OpenFile(name, flag&^Direct, 0o644)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &osFile{f: f, fd: int(f.Fd())}, nil
+}
+
+// alignEnough says whether DirectAlign is enough for a file, as far as the system tells.
+func alignEnough(f *os.File) bool {
+	var st unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
+		return true
+	}
+	fits := func(n uint32) bool { return n > 0 && DirectAlign%n == 0 }
+	return fits(st.Dio_offset_align) && fits(st.Dio_mem_align)
 }
 
 func (OS) MkdirAll(dir string) error                 { return os.MkdirAll(dir, 0o755) }
@@ -46,16 +63,6 @@ func (OS) SyncDir(dir string) error {
 		err = cerr
 	}
 	return err
-}
-
-// WriteBack implements FS with syncfs(2).
-func (OS) WriteBack(dir string) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return
-	}
-	defer d.Close()
-	_ = unix.Syncfs(int(d.Fd()))
 }
 
 func (OS) Lock(name string) (io.Closer, error) {
@@ -160,8 +167,8 @@ func (o *osFile) Preallocate(off, n int64) error {
 	return unix.Fallocate(o.fd, unix.FALLOC_FL_KEEP_SIZE, off, n)
 }
 
-func (o *osFile) StartWriteback(off, n int64) {
-	_ = unix.SyncFileRange(o.fd, off, n, unix.SYNC_FILE_RANGE_WRITE)
+func (o *osFile) WriteOut(off, n int64) {
+	_ = unix.SyncFileRange(o.fd, off, n, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 }
 
 // Cached says whether the system has all of a range of a file in memory, false where it can not tell.

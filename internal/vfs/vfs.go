@@ -10,11 +10,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // FS opens and arranges files. All methods may be called concurrently.
 type FS interface {
-	// OpenFile opens a file for positional reads and writes; flag is as in os.OpenFile.
+	// OpenFile opens a file for positional reads and writes; flag is as in os.OpenFile, with Direct.
 	OpenFile(name string, flag int) (File, error)
 	MkdirAll(dir string) error
 	Rename(from, to string) error
@@ -24,13 +27,24 @@ type FS interface {
 	Stat(name string) (fs.FileInfo, error)
 	// SyncDir makes creations, renames and removals in dir durable.
 	SyncDir(dir string) error
-	// WriteBack writes out what the file system that holds dir has in memory, all files together, which costs less than one
-	// Sync after the other. It is advice: only a file's own Sync says that it is durable.
-	WriteBack(dir string)
 	// Lock takes an exclusive lock that dies with the process; it fails at once when another holds it.
 	Lock(name string) (io.Closer, error)
 	// Free says how many bytes of the file system that holds dir are left and how many there are.
 	Free(dir string) (free, total uint64, err error)
+}
+
+// Direct asks OpenFile for a file that is written past the system's cache, where it can be. Every write must then begin and
+// end at a multiple of DirectAlign, in the file and in memory; Sync is needed all the same.
+const Direct = unix.O_DIRECT
+
+// DirectAlign is what writes to a file that was opened with Direct are aligned to, in bytes.
+const DirectAlign = 4096
+
+// AlignedBuffer returns n bytes that begin at a multiple of DirectAlign in memory.
+func AlignedBuffer(n int) []byte {
+	b := make([]byte, n+DirectAlign)
+	at := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (DirectAlign - 1)
+	return b[at : at+n : at+n]
 }
 
 // File is one open file. ReadAt and WriteV may run concurrently; Close must not run beside any other method.
@@ -46,8 +60,8 @@ type File interface {
 	// Preallocate reserves blocks for n bytes from off without changing the file's size. It is advice:
 	// an error says only that the blocks are not reserved.
 	Preallocate(off, n int64) error
-	// StartWriteback asks the system to begin writing the range out, without waiting and without promise.
-	StartWriteback(off, n int64)
+	// WriteOut writes a range out and waits for it. It is advice: only Sync says that it is durable.
+	WriteOut(off, n int64)
 	Close() error
 	// OS returns the file of the operating system below, or nil where there is none.
 	OS() *os.File

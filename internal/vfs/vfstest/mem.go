@@ -245,9 +245,6 @@ func (m *Mem) SyncDir(dir string) error {
 	return nil
 }
 
-// WriteBack implements vfs.FS: it promises nothing and does nothing.
-func (m *Mem) WriteBack(string) {}
-
 // Lock implements vfs.FS.
 func (m *Mem) Lock(name string) (io.Closer, error) {
 	m.mu.Lock()
@@ -342,7 +339,7 @@ func (f *memFile) Sync() error {
 }
 
 func (f *memFile) Preallocate(int64, int64) error { return nil }
-func (f *memFile) StartWriteback(int64, int64)    {}
+func (f *memFile) WriteOut(int64, int64)          {}
 func (f *memFile) Close() error                   { return nil }
 func (f *memFile) OS() *os.File                   { return nil }
 

@@ -14,12 +14,13 @@ import (
 // The layout is described with byte diagrams in docs/format/log.md.
 const (
 	fileMagic      = "DBJL"
-	fileVersion    = 1
+	fileVersion    = 2
 	fileHeaderSize = 32
 	frameMagic     = 0x44424a46 // "DBJF"
 	frameHeadSize  = 32
 	entryHeadSize  = 40
-	frameAlign     = 8
+	frameAlign     = vfs.DirectAlign
+	frameAlignV1   = 8 // what version 1 aligned to
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -33,38 +34,39 @@ func fileHeader(first uint64) []byte {
 	return b
 }
 
-func parseFileHeader(b []byte, first uint64) error {
+// parseFileHeader returns what the file's flushes are aligned to.
+func parseFileHeader(b []byte, first uint64) (align int, err error) {
 	switch {
 	case len(b) < fileHeaderSize:
-		return io.ErrUnexpectedEOF
+		return 0, io.ErrUnexpectedEOF
 	case string(b[:4]) != fileMagic:
-		return errors.New("no journal file: wrong magic")
+		return 0, errors.New("no journal file: wrong magic")
 	case crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]):
-		return errors.New("checksum of the file header differs")
-	case binary.BigEndian.Uint32(b[4:]) != fileVersion:
-		return fmt.Errorf("journal format %d is not known to this version (%d)", binary.BigEndian.Uint32(b[4:]), fileVersion)
+		return 0, errors.New("checksum of the file header differs")
 	case binary.BigEndian.Uint64(b[8:]) != first:
-		return fmt.Errorf("file header says first flush %d, name says %d", binary.BigEndian.Uint64(b[8:]), first)
+		return 0, fmt.Errorf("file header says first flush %d, name says %d", binary.BigEndian.Uint64(b[8:]), first)
 	}
-	return nil
+	switch v := binary.BigEndian.Uint32(b[4:]); v {
+	case 1:
+		return frameAlignV1, nil
+	case fileVersion:
+		return frameAlign, nil
+	default:
+		return 0, fmt.Errorf("journal format %d is not known to this version (%d)", v, fileVersion)
+	}
 }
 
-func bufsLen(bufs [][]byte) int64 {
-	var n int64
-	for _, b := range bufs {
-		n += int64(len(b))
-	}
-	return n
-}
-
-// frameSize is the size in the file of a flush of entries.
+// frameSize is how many bytes a flush of entries has.
 func frameSize(entries []Entry) int64 {
 	n := int64(frameHeadSize + len(entries)*entryHeadSize)
 	for i := range entries {
 		n += int64(entries[i].Size())
 	}
-	return (n + frameAlign - 1) &^ (frameAlign - 1)
+	return n
 }
+
+// alignUp is the multiple of align, a power of two, at or behind n.
+func alignUp[T int | int64](n, align T) T { return (n + align - 1) &^ (align - 1) }
 
 // appendFrame builds a flush's head (frame head and all entry heads) in head and lists it with the batches in bufs.
 func appendFrame(head []byte, bufs [][]byte, fileFirst, seq uint64, entries []Entry) ([]byte, [][]byte) {
@@ -99,21 +101,21 @@ func appendFrame(head []byte, bufs [][]byte, fileFirst, seq uint64, entries []En
 
 var errNoFrame = errors.New("no whole flush")
 
-// parseFrame checks the frame at the begin of b and returns its size in the file.
-func parseFrame(b []byte, fileFirst, seq uint64) (frame []byte, size int, err error) {
+// parseFrame checks the frame at the begin of b.
+func parseFrame(b []byte, fileFirst, seq uint64) (frame []byte, err error) {
 	if len(b) < frameHeadSize || binary.BigEndian.Uint32(b) != frameMagic {
-		return nil, 0, errNoFrame
+		return nil, errNoFrame
 	}
 	n := int(binary.BigEndian.Uint32(b[8:]))
 	count := int(binary.BigEndian.Uint32(b[12:]))
 	if n < frameHeadSize || n > len(b) || count < 0 || count > (n-frameHeadSize)/entryHeadSize ||
 		binary.BigEndian.Uint64(b[16:]) != fileFirst || binary.BigEndian.Uint64(b[24:]) != seq {
-		return nil, 0, errNoFrame
+		return nil, errNoFrame
 	}
 	if crc32.Checksum(b[8:n], castagnoli) != binary.BigEndian.Uint32(b[4:]) {
-		return nil, 0, errNoFrame
+		return nil, errNoFrame
 	}
-	return b[:n], (n + frameAlign - 1) &^ (frameAlign - 1), nil
+	return b[:n], nil
 }
 
 // entries passes a checked frame's entries on.
@@ -151,7 +153,7 @@ func (j *Local) Replay(fn func(seq uint64, e Entry) error) error {
 		if err != nil {
 			return fmt.Errorf("replay journal: %w", err)
 		}
-		if len(used) > 0 && f.first <= last && !findFrame(b, f.first, f.first, 0) {
+		if len(used) > 0 && f.first <= last && !findFrame(b, f.first, f.first, 0, frameAlignV1) {
 			j.spares = append(j.spares, f.name) // begun without room for its name: the file before it went on
 			continue
 		}
@@ -208,17 +210,18 @@ func (j *Local) readAndSync(name string) ([]byte, error) {
 // written one after the other, each after the one before was synced.
 func replayFile(b []byte, f file, fn func(uint64, Entry) error) (next uint64, err error) {
 	next = f.first
-	if err := parseFileHeader(b, f.first); err != nil {
-		if findFrame(b, f.first, f.first, 0) {
+	align, err := parseFileHeader(b, f.first)
+	if err != nil {
+		if findFrame(b, f.first, f.first, 0, frameAlignV1) {
 			return next, fmt.Errorf("%w: %s at byte 0: %w", ErrCorrupt, f.name, err)
 		}
 		return next, nil // the crash came before its first flush was acknowledged
 	}
 	at := fileHeaderSize
 	for at < len(b) {
-		frame, size, err := parseFrame(b[at:], f.first, next)
+		frame, err := parseFrame(b[at:], f.first, next)
 		if err != nil {
-			if findFrame(b, f.first, next+1, at) {
+			if findFrame(b, f.first, next+1, at, align) {
 				return next, fmt.Errorf("%w: %s at byte %d: flush %d can not be read and later ones can", ErrCorrupt, f.name, at, next)
 			}
 			return next, nil
@@ -227,14 +230,14 @@ func replayFile(b []byte, f file, fn func(uint64, Entry) error) (next uint64, er
 			return next, fmt.Errorf("replay %s at byte %d: %w", f.name, at, err)
 		}
 		next++
-		at += size
+		at = alignUp(at+len(frame), align)
 	}
 	return next, nil
 }
 
-// findFrame says whether a whole flush of at least sequence number seq stands anywhere behind position at.
-func findFrame(b []byte, fileFirst, seq uint64, at int) bool {
-	for at = (at + frameAlign) &^ (frameAlign - 1); at+frameHeadSize <= len(b); at += frameAlign {
+// findFrame says whether a whole flush of at least sequence number seq stands behind position at, at a multiple of align.
+func findFrame(b []byte, fileFirst, seq uint64, at, align int) bool {
+	for at = alignUp(at+1, align); at+frameHeadSize <= len(b); at += align {
 		if binary.BigEndian.Uint32(b[at:]) != frameMagic {
 			continue
 		}
@@ -242,7 +245,7 @@ func findFrame(b []byte, fileFirst, seq uint64, at int) bool {
 		if got < seq {
 			continue
 		}
-		if _, _, err := parseFrame(b[at:], fileFirst, got); err == nil {
+		if _, err := parseFrame(b[at:], fileFirst, got); err == nil {
 			return true
 		}
 	}

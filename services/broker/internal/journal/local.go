@@ -12,15 +12,22 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/databus-suite/databus/internal/vfs"
 )
 
 const (
 	fileSuffix  = ".journal"
 	spareSuffix = ".spare"
-	// maxSpares bounds the trimmed files that are kept to be written over. Writing over blocks that exist is
-	// what makes a flush cheap: the file system has no metadata to commit with it.
+	// maxSpares bounds the trimmed files that are kept to be written over. Writing over blocks that exist is what makes a
+	// flush cheap: the file system has no metadata to commit with it, and the system's cache can be left out. A file that
+	// is written for the first time goes through the cache: past it, every write would wait for metadata.
 	maxSpares = 8
+	// blockBytes is how much of a flush is copied together and written in one call, maxBlocks how many calls run at the
+	// same time: the next is copied while the one before is written.
+	blockBytes = 1 << 20
+	maxBlocks  = 4
 )
 
 // Options says how Local lays out its files.
@@ -44,7 +51,8 @@ type Local struct {
 	err    error // sticky
 	head   []byte
 	bufs   [][]byte
-	pad    [frameAlign]byte
+	blocks chan []byte // free ones, made when they are first needed
+	nblock int
 }
 
 // file is one journal file with the sequence number of its first flush.
@@ -61,7 +69,7 @@ func OpenLocal(dir string, o Options) (*Local, error) {
 	if o.FileBytes <= 0 {
 		o.FileBytes = 32 << 20
 	}
-	j := &Local{fs: o.FS, dir: dir, limit: o.FileBytes}
+	j := &Local{fs: o.FS, dir: dir, limit: o.FileBytes, blocks: make(chan []byte, maxBlocks)}
 	if err := o.FS.MkdirAll(dir); err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
@@ -141,8 +149,7 @@ func (j *Local) Append(entries []Entry) (uint64, error) {
 	if j.err != nil {
 		return 0, j.err
 	}
-	size := frameSize(entries)
-	if j.out == nil || (j.at+size > j.limit && j.at > fileHeaderSize) {
+	if j.out == nil || j.at > 0 && j.at+frameSize(entries) > j.limit {
 		if err := j.rotate(); err != nil {
 			return 0, j.failed("start a journal file", err)
 		}
@@ -150,23 +157,63 @@ func (j *Local) Append(entries []Entry) (uint64, error) {
 	j.bufs = j.bufs[:0]
 	if j.at == 0 { // together, so that a loss of power never leaves the flush without the header
 		j.bufs = append(j.bufs, fileHeader(j.files[len(j.files)-1].first))
-		size += fileHeaderSize
 	}
 	j.head, j.bufs = appendFrame(j.head[:0], j.bufs, j.files[len(j.files)-1].first, j.seq+1, entries)
-	if pad := size - bufsLen(j.bufs); pad > 0 {
-		j.bufs = append(j.bufs, j.pad[:pad])
-	}
-	if _, err := j.out.WriteV(j.bufs, j.at); err != nil {
+	end, err := j.write(j.bufs, j.at)
+	clear(j.bufs)
+	if err != nil {
 		return 0, j.failed("write", err)
 	}
-	clear(j.bufs)
 	if err := j.out.Sync(); err != nil {
 		return 0, j.failed("sync", err)
 	}
-	j.at += size
+	j.at = end
 	j.seq++
 	j.files[len(j.files)-1].size = j.at
 	return j.seq, nil
+}
+
+// write writes bufs one after the other in aligned blocks, the last filled up with zeros, and returns where it ended.
+func (j *Local) write(bufs [][]byte, at int64) (int64, error) {
+	var all errgroup.Group
+	b := j.takeBlock()
+	n := 0
+	for _, buf := range bufs {
+		for len(buf) > 0 {
+			if n == len(b) {
+				full, to := b, at
+				all.Go(func() error { return j.writeBlock(full, to) })
+				at += int64(n)
+				b, n = j.takeBlock(), 0
+			}
+			m := copy(b[n:], buf)
+			n, buf = n+m, buf[m:]
+		}
+	}
+	end := alignUp(n, frameAlign)
+	clear(b[n:end])
+	err := j.writeBlock(b[:end], at)
+	return at + int64(end), errors.Join(err, all.Wait())
+}
+
+func (j *Local) writeBlock(b []byte, at int64) error {
+	_, err := j.out.WriteV([][]byte{b}, at)
+	j.blocks <- b[:blockBytes]
+	return err
+}
+
+// takeBlock returns a buffer that writeBlock gives back.
+func (j *Local) takeBlock() []byte {
+	select {
+	case b := <-j.blocks:
+		return b
+	default:
+	}
+	if j.nblock < maxBlocks {
+		j.nblock++
+		return vfs.AlignedBuffer(blockBytes)
+	}
+	return <-j.blocks
 }
 
 // failed turns an error into what Append returns. Only a full disk leaves the journal usable: the frame was not
@@ -191,7 +238,7 @@ func (j *Local) rotate() error {
 			return err
 		}
 		j.spares = j.spares[:n-1]
-		f, err = j.fs.OpenFile(name, os.O_RDWR)
+		f, err = j.fs.OpenFile(name, os.O_RDWR|vfs.Direct)
 	} else {
 		f, err = j.fs.OpenFile(name, os.O_RDWR|os.O_CREATE)
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/databus-suite/databus/internal/vfs"
 	"github.com/databus-suite/databus/internal/vfs/vfstest"
 	"github.com/databus-suite/databus/services/broker/internal/journal"
 	"github.com/databus-suite/databus/services/broker/internal/journal/journaltest"
@@ -19,7 +20,7 @@ type place struct {
 func newPlace(mem *vfstest.Mem) place { return place{mem, vfstest.NewFault(mem)} }
 
 func (p place) Open() (journal.Journal, error) {
-	j, err := journal.OpenLocal("/d/journal", journal.Options{FS: p.fault, FileBytes: 1500})
+	j, err := journal.OpenLocal("/d/journal", journal.Options{FS: p.fault, FileBytes: 5 * vfs.DirectAlign})
 	if err != nil {
 		return nil, err
 	}

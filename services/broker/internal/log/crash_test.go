@@ -103,7 +103,7 @@ func TestPowerLoss(t *testing.T) {
 		serial := 0
 		for life := range 4 {
 			dirs := []string{"/a", "/b"}[:1+round%2]
-			cfg := Config{Dirs: dirs, FS: fs, JournalBytes: 16 << 10, CheckpointBytes: 2000 + int64(rng.IntN(6000)), MaxOpenFiles: 6, journalGroup: []int64{0, 200, 600}[round%3]}
+			cfg := Config{Dirs: dirs, FS: fs, JournalBytes: 128 << 10, CheckpointBytes: 2000 + int64(rng.IntN(6000)), MaxOpenFiles: 6, journalGroup: []int64{0, 200, 600}[round%3]}
 			if round%5 == 4 {
 				cfg.JournalBytes = -1
 			}
@@ -179,7 +179,7 @@ func TestPowerLossOfProducers(t *testing.T) {
 		fs := vfstest.NewMem()
 		var next [3]int // of each producer: acknowledged sequence numbers end here
 		for life := range 5 {
-			cfg := Config{Dirs: []string{"/a"}, FS: fs, JournalBytes: 8 << 10, CheckpointBytes: 700, journalGroup: []int64{0, 100}[round%2]}
+			cfg := Config{Dirs: []string{"/a"}, FS: fs, JournalBytes: 64 << 10, CheckpointBytes: 700, journalGroup: []int64{0, 100}[round%2]}
 			l, err := Open(t.Context(), cfg)
 			if err != nil {
 				t.Fatalf("round %d life %d (seed %d): %v", round, life, *seed, err)

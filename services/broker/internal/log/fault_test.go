@@ -435,3 +435,15 @@ func TestRenewForNothing(t *testing.T) {
 		t.Error("the partition moved")
 	}
 }
+
+// TestDeepDirectory: what is missing above a data directory is made durable with it.
+func TestDeepDirectory(t *testing.T) {
+	t.Parallel()
+	mem := vfstest.NewMem()
+	cfg := Config{Dirs: []string{"/srv/broker/data"}, FS: mem}
+	mustAppend(t, testPartition(t, testLog(t, cfg), 0, PartitionConfig{}), AppendOptions{}, "kept")
+	cfg.FS = mem.Crash(nothingLeft())
+	if got := readAll(t, testPartition(t, testLog(t, cfg), 0, PartitionConfig{})); got[0] != "kept" {
+		t.Errorf("after a loss of power: %v", got)
+	}
+}

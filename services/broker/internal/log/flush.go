@@ -15,8 +15,10 @@ const (
 	// for all that wait.
 	syncParallel = 16
 	// A group with at most journalGroup bytes for each of its partitions goes to the journal, where one sync over blocks
-	// that exist serves all of them; a larger one is cheaper synced where it is than written twice.
-	journalGroup = 128 << 10
+	// that exist serves all of them; a larger one is cheaper synced where it is than written twice. The sync of one file is
+	// cheaper than the syncs of many, so a partition by itself has a lower bound.
+	journalGroup      = 512 << 10
+	journalGroupOfOne = 128 << 10
 )
 
 func (c *committer) syncLoop() {
@@ -125,6 +127,9 @@ func (l *Log) useJournal(items []*item) bool {
 	var n int64
 	for _, it := range items {
 		n += it.to.pos - it.from.pos
+	}
+	if len(items) == 1 {
+		return n <= min(journalGroupOfOne, l.cfg.journalGroup)
 	}
 	return n <= int64(len(items))*l.cfg.journalGroup
 }

@@ -22,8 +22,6 @@ const (
 	generationShift = 40
 	// journalRetry is how soon after an attempt to begin a new journal another one is made.
 	journalRetry = 10 * time.Second
-	// From writeBackFiles files in one directory on, writing out its whole file system first makes their syncs cheaper.
-	writeBackFiles = 64
 )
 
 // journalState is the journal and which partitions rely on it.
@@ -242,7 +240,6 @@ func (l *Log) trimJournal() {
 	s.parts = nil
 	s.mu.Unlock()
 	start := time.Now()
-	l.writeBack(parts)
 	var mu sync.Mutex
 	var failed []*Partition
 	parallel(parts, func(p *Partition) {
@@ -267,23 +264,6 @@ func (l *Log) trimJournal() {
 	default:
 		if err := j.Trim(seq); err != nil {
 			l.cfg.Logger.Warn("trim journal", slog.Any("err", err))
-		}
-	}
-}
-
-// writeBack has the file systems that hold many of the partitions' segments written out.
-func (l *Log) writeBack(parts []*Partition) {
-	files := make(map[store.ID]int)
-	for _, p := range parts {
-		p.mu.Lock()
-		if len(p.segs) > 0 {
-			files[p.active().Dir]++
-		}
-		p.mu.Unlock()
-	}
-	for id, n := range files {
-		if n >= writeBackFiles {
-			l.cfg.FS.WriteBack(l.paths[id])
 		}
 	}
 }
@@ -397,13 +377,13 @@ func (p *Partition) syncJournaled() error {
 		return errBroken
 	}
 	p.journaled = false // what is journaled from now on counts anew
-	seg, at := p.active(), p.written
-	done := p.synced == p.written
+	seg, from, at := p.active(), p.synced, p.written
+	done := from == at
 	p.mu.Unlock()
 	if done {
 		return nil
 	}
-	err := seg.Sync()
+	err := seg.SyncSlowly(from.pos, at.pos)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil && p.active().Segment != seg.Segment {

@@ -50,8 +50,11 @@ func (p *Partition) checkpoint() error {
 }
 
 func (p *Partition) save(c *checkpoint, seg store.Segment, at mark) error {
+	p.mu.Lock()
+	from := p.synced.pos
+	p.mu.Unlock()
 	if at.pos > 0 {
-		if err := seg.Sync(); err != nil {
+		if err := seg.SyncSlowly(from, at.pos); err != nil {
 			return err
 		}
 		// Without room the entries stay in memory: a recovery reads from the last one in the file on.

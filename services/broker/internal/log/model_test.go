@@ -44,7 +44,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		fs := vfstest.NewMem()
-		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, MemoryBytes: 8 << 10, JournalBytes: 4 << 10, CheckpointBytes: 1000, MaxOpenFiles: 4}
+		cfg := Config{Dirs: []string{"/a", "/b"}, FS: fs, MemoryBytes: 8 << 10, JournalBytes: 48 << 10, CheckpointBytes: 1000, MaxOpenFiles: 4}
 		pcfg := PartitionConfig{SegmentBytes: int64(rapid.IntRange(300, 3000).Draw(rt, "segment bytes")), IndexIntervalBytes: 150}
 		open := func() (*Log, *Partition) {
 			l, err := Open(t.Context(), cfg)

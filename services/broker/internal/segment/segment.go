@@ -25,6 +25,9 @@ const (
 	TimeIndexSuffix = ".timeindex"
 )
 
+// writeOutStep is how many bytes SyncSlowly has on their way to the disk at a time.
+const writeOutStep = 128 << 10
+
 // DefaultIndexInterval is how many bytes of log lie between two index entries, as Kafka's.
 const DefaultIndexInterval = 4096
 
@@ -232,13 +235,6 @@ func (s *Segment) note(at int64, b Batch) {
 	s.sinceIndex += int64(b.Size)
 }
 
-// StartWriteback asks the system to begin writing out the log from position at.
-func (s *Segment) StartWriteback(at int64) {
-	if s.dirty != nil {
-		s.dirty.StartWriteback(at, s.Size()-at)
-	}
-}
-
 // Sync makes the log durable. After an error nothing may be assumed of what was appended since the last success.
 // It may run while the writer appends more.
 func (s *Segment) Sync() error {
@@ -251,6 +247,19 @@ func (s *Segment) Sync() error {
 		return fmt.Errorf("sync %s: %w", s.Path(), err)
 	}
 	return nil
+}
+
+// SyncSlowly is Sync where nobody waits for it: what lies between two positions is written out step by step first. In one
+// go it would keep the journal's flushes to the same disk waiting until all of it is there.
+func (s *Segment) SyncSlowly(from, to int64) error {
+	// In a file of its own: the system tells each open file once of a write that failed, and Sync must hear of it.
+	if f, err := s.fs.OpenFile(s.Path(), os.O_RDWR); err == nil {
+		for ; from < to; from += writeOutStep {
+			f.WriteOut(from, min(writeOutStep, to-from))
+		}
+		_ = f.Close()
+	}
+	return s.Sync()
 }
 
 // Clean lets go of the file once the caller knows that all of it is synced. Only the writer may call it.

@@ -51,7 +51,7 @@ type sibling struct {
 
 func lockDir(fsys vfs.FS, path string) (*dataDir, error) {
 	path = filepath.Clean(path)
-	if err := fsys.MkdirAll(path); err != nil {
+	if err := makeDir(fsys, path); err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
 	lock, err := fsys.Lock(filepath.Join(path, lockName))
@@ -70,6 +70,26 @@ func lockDir(fsys vfs.FS, path string) (*dataDir, error) {
 		d.id = d.file.ID
 	}
 	return d, nil
+}
+
+// makeDir makes a directory and what is missing above it, durably.
+func makeDir(fsys vfs.FS, path string) error {
+	var parents []string // of what is missing
+	for dir := path; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := fsys.Stat(dir); err == nil {
+			break
+		}
+		parents = append(parents, filepath.Dir(dir))
+	}
+	if err := fsys.MkdirAll(path); err != nil {
+		return err
+	}
+	for _, dir := range parents {
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readDirFile returns nil when the directory is new.

@@ -148,8 +148,6 @@ func (m *memFS) SyncDir(string) error {
 	return nil
 }
 
-func (m *memFS) WriteBack(string) {}
-
 func (m *memFS) Lock(string) (io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +233,7 @@ func (f *memFile) Sync() error {
 	return nil
 }
 func (f *memFile) Preallocate(int64, int64) error { return nil }
-func (f *memFile) StartWriteback(int64, int64)    {}
+func (f *memFile) WriteOut(int64, int64)          {}
 func (f *memFile) Close() error                   { return nil }
 func (f *memFile) OS() *os.File                   { return nil }
 
