@@ -227,5 +227,8 @@ func (l *listener) Accept() (net.Conn, error) {
 
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.done) })
-	return l.Listener.Close()
+	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) { // it may well be closed already, see Server.Listener
+		return err
+	}
+	return nil
 }

@@ -69,7 +69,7 @@ func (s *Server) drain(ctx context.Context) {
 			s.awaitFirstCalls(ctx)
 			if err := s.shutdownHTTP(ctx); err != nil {
 				s.cfg.Logger.WarnContext(ctx, "HTTP calls were cut: they did not end within the drain timeout",
-					slog.Duration("drain_timeout", s.cfg.DrainTimeout))
+					slog.Duration("drain_timeout", s.cfg.DrainTimeout), slog.Any("error", err))
 				_ = s.http.Close() // Close is called again by Run, which reports
 			}
 		})
